@@ -1,0 +1,241 @@
+//! Who computes: the seam between the one decoder and the hardware.
+//!
+//! An [`Engine`] offers a handful of fused operations over its own representation of activations,
+//! weights and cached keys. The decoder in [`crate::model`] is written once against it.
+//! [`candle`] is the portable implementation and the oracle of every faster one.
+
+pub mod candle;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::checkpoint::tensor::TensorView;
+use crate::rope::{Pairing, Table};
+
+/// Why an engine could not load or compute.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error("tensor `{name}` has shape {found:?}, expected {expected:?}")]
+    Shape {
+        name: String,
+        found: Vec<usize>,
+        expected: Vec<usize>,
+    },
+    #[error("engine `candle` cannot hold a cache of type `{0}`; it accepts f32, f16, bf16")]
+    KvType(KvType),
+    #[error("device `{device}` is not usable: {reason}")]
+    Device { device: String, reason: String },
+    #[error("cache is full: {capacity} tokens planned, {wanted} wanted")]
+    CacheFull { capacity: usize, wanted: usize },
+    #[error("candle: {0}")]
+    Candle(#[from] candle_core::Error),
+}
+
+/// A matrix `[out, in]` and its optional bias `[out]`, as the checkpoint stores them.
+pub struct LinearSource<'a> {
+    pub weight: TensorView<'a>,
+    pub bias: Option<TensorView<'a>>,
+}
+
+/// One decoder layer as the checkpoint stores it.
+pub struct LayerSource<'a> {
+    /// RMSNorm weight before attention: `[hidden]`.
+    pub attention_norm: TensorView<'a>,
+    pub q: LinearSource<'a>,
+    pub k: LinearSource<'a>,
+    pub v: LinearSource<'a>,
+    /// RMSNorm weight over each query head: `[head_dim]`.
+    pub q_norm: Option<TensorView<'a>>,
+    /// RMSNorm weight over each key head: `[head_dim]`.
+    pub k_norm: Option<TensorView<'a>>,
+    pub o: LinearSource<'a>,
+    /// RMSNorm weight before the MLP: `[hidden]`.
+    pub mlp_norm: TensorView<'a>,
+    pub gate: LinearSource<'a>,
+    pub up: LinearSource<'a>,
+    pub down: LinearSource<'a>,
+}
+
+/// All weights of a model as the checkpoint stores them.
+pub struct ModelSource<'a> {
+    /// `[vocab, hidden]`
+    pub embedding: TensorView<'a>,
+    pub layers: Vec<LayerSource<'a>>,
+    /// RMSNorm weight before the head: `[hidden]`.
+    pub norm: TensorView<'a>,
+    /// `None`: the head is the embedding (tied).
+    pub head: Option<LinearSource<'a>>,
+}
+
+impl<'a> ModelSource<'a> {
+    /// Every tensor, in the order of the forward pass.
+    pub fn tensors(&self) -> Vec<&TensorView<'a>> {
+        let mut all = vec![&self.embedding];
+        for layer in &self.layers {
+            all.push(&layer.attention_norm);
+            for linear in [&layer.q, &layer.k, &layer.v] {
+                all.push(&linear.weight);
+                all.extend(&linear.bias);
+            }
+            all.extend(&layer.q_norm);
+            all.extend(&layer.k_norm);
+            all.push(&layer.o.weight);
+            all.extend(&layer.o.bias);
+            all.push(&layer.mlp_norm);
+            for linear in [&layer.gate, &layer.up, &layer.down] {
+                all.push(&linear.weight);
+                all.extend(&linear.bias);
+            }
+        }
+        all.push(&self.norm);
+        if let Some(head) = &self.head {
+            all.push(&head.weight);
+            all.extend(&head.bias);
+        }
+        all
+    }
+}
+
+/// What an engine must know of the model besides its weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelShape {
+    pub hidden_size: usize,
+    pub intermediate_size: usize,
+    pub vocab_size: usize,
+    pub n_layers: usize,
+    pub n_heads: usize,
+    pub n_kv_heads: usize,
+    pub head_dim: usize,
+    /// Lanes of each head that rotate; the rest pass through.
+    pub rotary_dim: usize,
+    pub pairing: Pairing,
+    pub rms_norm_eps: f64,
+    /// Tokens a query sees, itself included; `None`: all before it.
+    pub sliding_window: Option<usize>,
+}
+
+/// Number format of cached keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KvType {
+    F32,
+    F16,
+    BF16,
+}
+
+impl KvType {
+    pub const ALL: [KvType; 3] = [KvType::F32, KvType::F16, KvType::BF16];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::BF16 => "bf16",
+        }
+    }
+
+    pub fn size_bytes(self) -> usize {
+        match self {
+            KvType::F32 => 4,
+            KvType::F16 | KvType::BF16 => 2,
+        }
+    }
+}
+
+impl fmt::Display for KvType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for KvType {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let accepted = || KvType::ALL.map(KvType::name).join(", ");
+        KvType::ALL
+            .into_iter()
+            .find(|t| t.name() == text)
+            .ok_or_else(|| format!("unknown cache type `{text}`; accepted: {}", accepted()))
+    }
+}
+
+/// Whether the cache holds keys after rotation (fixed frequencies) or before it
+/// (frequencies that change with the length: keys are rotated each time they are read).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyState {
+    Rotated,
+    Unrotated,
+}
+
+/// The fused operations that one decoder layer is made of.
+///
+/// `tokens` below is the number of tokens in the chunk being processed.
+pub trait Engine: Sized {
+    /// Activations `[tokens, hidden]`.
+    type Hidden;
+    /// Queries `[n_heads, tokens, head_dim]`, keys and values `[n_kv_heads, tokens, head_dim]`.
+    type Heads;
+    /// Keys and values of every layer for all tokens seen so far.
+    type Cache;
+    /// Cosines and sines `[positions, rotary_dim / 2]` in the engine's own form.
+    type Rotation;
+
+    /// `candle cpu`, ...: for reports.
+    fn describe(&self) -> String;
+
+    /// An empty cache for at most `capacity` tokens.
+    fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Self::Cache, EngineError>;
+
+    /// An independent copy of `cache` with the same contents.
+    fn fork_cache(&self, cache: &Self::Cache) -> Result<Self::Cache, EngineError>;
+
+    fn rotation(&self, table: &Table) -> Result<Self::Rotation, EngineError>;
+
+    /// Rows of the embedding: one per token id (each below `vocab_size`).
+    fn embed(&self, tokens: &[u32]) -> Result<Self::Hidden, EngineError>;
+
+    /// RMSNorm, q/k/v projections with biases, q/k norms.
+    fn project_qkv(
+        &self,
+        layer: usize,
+        hidden: &Self::Hidden,
+    ) -> Result<Self::Heads, EngineError>;
+
+    /// Rotates the queries, and the keys when `keys` is [`KeyState::Rotated`]; writes keys and values to
+    /// the cache at positions `start..start + tokens`. Values are never rotated.
+    fn rotate_append(
+        &self,
+        layer: usize,
+        heads: &mut Self::Heads,
+        rotation: &Self::Rotation,
+        cache: &mut Self::Cache,
+        start: usize,
+        keys: KeyState,
+    ) -> Result<(), EngineError>;
+
+    /// Causal attention of the chunk's queries over positions `0..start + tokens` of the cache, then output
+    /// projection and residual. `key_rotation` covers those positions when the cache holds unrotated keys.
+    fn attend(
+        &self,
+        layer: usize,
+        heads: Self::Heads,
+        hidden: Self::Hidden,
+        cache: &Self::Cache,
+        start: usize,
+        key_rotation: Option<&Self::Rotation>,
+    ) -> Result<Self::Hidden, EngineError>;
+
+    /// RMSNorm, gated MLP and residual.
+    fn mlp(&self, layer: usize, hidden: Self::Hidden) -> Result<Self::Hidden, EngineError>;
+
+    /// Final RMSNorm and head for the given rows of the chunk: `[rows, vocab]`, row-major.
+    fn logits(&self, hidden: &Self::Hidden, rows: &[usize]) -> Result<Vec<f32>, EngineError>;
+
+    /// Natural log-probability of `targets[i]` at row `rows[i]`, without keeping the logits.
+    fn log_probs(
+        &self,
+        hidden: &Self::Hidden,
+        rows: &[usize],
+        targets: &[u32],
+    ) -> Result<Vec<f32>, EngineError>;
+}
