@@ -1,0 +1,347 @@
+//! SentencePiece vocabularies with scores: merge neighbours, best score first.
+//!
+//! Each character starts as a symbol. Of all neighbouring pairs whose joined text is an entry, the one with the
+//! highest score is joined, the leftmost among equals, until no pair is an entry. Symbols that are no entry are
+//! written as bytes. Source: Kudo & Richardson 2018, arXiv:1808.06226; sentencepiece `src/bpe_model.cc`.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+
+use super::Markers;
+use super::error::TokenizerError;
+
+/// The visible blank of SentencePiece, U+2581.
+const BLANK: &str = "\u{2581}";
+
+/// Encoder of a vocabulary with scores.
+#[derive(Clone, Debug)]
+pub(super) struct SentencePiece {
+    /// Entries that merging may produce: text to (id, score).
+    entries: HashMap<String, (u32, f32)>,
+    /// Id of each byte entry.
+    bytes: [Option<u32>; 256],
+    /// Taken whole, by first byte, longest first.
+    markers: HashMap<u8, Vec<Marker>>,
+    /// A blank is put before text at the start and after a marker.
+    pub space_prefix: bool,
+}
+
+/// A token that is found in the text before merging.
+#[derive(Clone, Debug)]
+pub(super) struct Marker {
+    pub text: String,
+    pub id: u32,
+    /// Plain text under [`Markers::Text`].
+    pub control: bool,
+    /// White space after it is swallowed.
+    pub rstrip: bool,
+}
+
+impl SentencePiece {
+    pub fn new(
+        entries: HashMap<String, (u32, f32)>,
+        bytes: [Option<u32>; 256],
+        markers: Vec<Marker>,
+        space_prefix: bool,
+    ) -> Self {
+        let mut by_first: HashMap<u8, Vec<Marker>> = HashMap::new();
+        for marker in markers {
+            if let Some(first) = marker.text.bytes().next() {
+                by_first.entry(first).or_default().push(marker);
+            }
+        }
+        for list in by_first.values_mut() {
+            list.sort_by_key(|m| std::cmp::Reverse(m.text.len()));
+        }
+        Self {
+            entries,
+            bytes,
+            markers: by_first,
+            space_prefix,
+        }
+    }
+
+    /// Ids of `text`, without BOS.
+    ///
+    /// # Errors
+    /// `TokenizerError::MissingByte` when a character is no entry and its bytes are none either.
+    pub fn encode(&self, text: &str, markers: Markers) -> Result<Vec<u32>, TokenizerError> {
+        let mut ids = Vec::new();
+        let mut start = 0;
+        let mut at = 0;
+        let mut after_marker = true;
+        while at < text.len() {
+            let Some(marker) = self.marker_at(text, at, markers) else {
+                at += 1;
+                continue;
+            };
+            if start < at {
+                self.encode_plain(text, start..at, after_marker, &mut ids)?;
+            }
+            ids.push(marker.id);
+            after_marker = true;
+            at += marker.text.len();
+            if marker.rstrip {
+                let rest = text.get(at..).unwrap_or_default();
+                at += rest.len() - rest.trim_start().len();
+            }
+            start = at;
+        }
+        if start < text.len() {
+            self.encode_plain(text, start..text.len(), after_marker, &mut ids)?;
+        }
+        Ok(ids)
+    }
+
+    /// The id of an entry, a marker or a byte.
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        let marker = || {
+            let list = self.markers.get(&token.bytes().next()?)?;
+            list.iter().find(|m| m.text == token).map(|m| m.id)
+        };
+        let byte = || self.bytes[usize::from(super::pieces::byte_token(token)?)];
+        self.entries
+            .get(token)
+            .map(|(id, _)| *id)
+            .or_else(marker)
+            .or_else(byte)
+    }
+
+    /// The longest marker that begins at byte `at`. Markers begin with a whole character, so `at` is a boundary then.
+    fn marker_at(&self, text: &str, at: usize, markers: Markers) -> Option<&Marker> {
+        let rest = text.as_bytes().get(at..)?;
+        self.markers
+            .get(rest.first()?)?
+            .iter()
+            .filter(|m| markers == Markers::Special || !m.control)
+            .find(|m| rest.starts_with(m.text.as_bytes()))
+    }
+
+    fn encode_plain(
+        &self,
+        text: &str,
+        range: std::ops::Range<usize>,
+        after_marker: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
+        let offset = range.start;
+        let plain = text.get(range).unwrap_or_default();
+        let prefix = if self.space_prefix && after_marker {
+            BLANK
+        } else {
+            ""
+        };
+        let escaped = format!("{prefix}{}", plain.replace(' ', BLANK));
+        let mut symbols = Symbols::new(&escaped);
+        symbols.merge(|joined| self.entries.get(joined).map(|(_, score)| *score));
+        for symbol in symbols.iter() {
+            if let Some((id, _)) = self.entries.get(symbol) {
+                ids.push(*id);
+                continue;
+            }
+            for byte in symbol.bytes() {
+                let id =
+                    self.bytes[usize::from(byte)].ok_or_else(|| TokenizerError::MissingByte {
+                        byte,
+                        offset: offset + plain.find(symbol).unwrap_or(0),
+                    })?;
+                ids.push(id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text as a doubly linked list of symbols, each a run of bytes.
+struct Symbols<'t> {
+    text: &'t str,
+    list: Vec<Symbol>,
+}
+
+#[derive(Clone, Copy)]
+struct Symbol {
+    start: usize,
+    /// 0 once joined to the symbol before it.
+    len: usize,
+    prev: Option<usize>,
+    next: Option<usize>,
+}
+
+/// A pair that may be joined; stale when the symbols have changed since.
+struct Candidate {
+    score: f32,
+    left: usize,
+    right: usize,
+    len: usize,
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.score
+            .total_cmp(&other.score)
+            .then_with(|| other.left.cmp(&self.left))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Candidate {}
+
+impl<'t> Symbols<'t> {
+    fn new(text: &'t str) -> Self {
+        let count = text.chars().count();
+        let list = text
+            .char_indices()
+            .enumerate()
+            .map(|(i, (start, c))| Symbol {
+                start,
+                len: c.len_utf8(),
+                prev: i.checked_sub(1),
+                next: (i + 1 < count).then_some(i + 1),
+            })
+            .collect();
+        Self { text, list }
+    }
+
+    /// Joins pairs for which `score` knows the joined text, best first.
+    fn merge(&mut self, score: impl Fn(&str) -> Option<f32>) {
+        let mut queue = BinaryHeap::new();
+        for right in 1..self.list.len() {
+            queue.extend(self.candidate(Some(right - 1), Some(right), &score));
+        }
+        while let Some(best) = queue.pop() {
+            let (left, right) = (self.list[best.left], self.list[best.right]);
+            if left.len == 0 || right.len == 0 || left.len + right.len != best.len {
+                continue;
+            }
+            self.list[best.right].len = 0;
+            self.list[best.left].len = best.len;
+            self.list[best.left].next = right.next;
+            if let Some(next) = right.next {
+                self.list[next].prev = Some(best.left);
+            }
+            queue.extend(self.candidate(left.prev, Some(best.left), &score));
+            queue.extend(self.candidate(Some(best.left), right.next, &score));
+        }
+    }
+
+    fn candidate(
+        &self,
+        left: Option<usize>,
+        right: Option<usize>,
+        score: &impl Fn(&str) -> Option<f32>,
+    ) -> Option<Candidate> {
+        let (left, right) = (left?, right?);
+        let (l, r) = (self.list[left], self.list[right]);
+        let len = l.len + r.len;
+        let score = score(self.text.get(l.start..l.start + len)?)?;
+        Some(Candidate {
+            score,
+            left,
+            right,
+            len,
+        })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &'t str> + '_ {
+        self.list
+            .iter()
+            .filter(|s| s.len > 0)
+            .filter_map(|s| self.text.get(s.start..s.start + s.len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn toy(space_prefix: bool) -> SentencePiece {
+        let entries = [
+            ("a", -5.0),
+            ("b", -6.0),
+            ("ab", -1.0),
+            ("aba", -0.5),
+            ("ba", -2.0),
+            ("aa", -3.0),
+            (BLANK, -9.0),
+        ];
+        let entries = entries
+            .into_iter()
+            .enumerate()
+            .map(|(i, (t, s))| (t.to_owned(), (i as u32, s)))
+            .collect();
+        let mut bytes = [None; 256];
+        for byte in "é".bytes() {
+            bytes[usize::from(byte)] = Some(100 + u32::from(byte));
+        }
+        let marker = |text: &str, id, control| Marker {
+            text: text.into(),
+            id,
+            control,
+            rstrip: id == 51,
+        };
+        let markers = vec![
+            marker("<s>", 50, true),
+            marker("<u>", 51, false),
+            marker("<u>>", 52, false),
+        ];
+        SentencePiece::new(entries, bytes, markers, space_prefix)
+    }
+
+    #[test]
+    fn the_best_score_is_merged_first_and_the_leftmost_among_equals() {
+        let spm = toy(false);
+        assert_eq!(spm.encode("abab", Markers::Text).unwrap(), [3, 1]);
+        assert_eq!(spm.encode("aaa", Markers::Text).unwrap(), [5, 0]);
+        assert_eq!(spm.encode("baab", Markers::Text).unwrap(), [4, 2]);
+    }
+
+    #[test]
+    fn a_blank_is_put_before_text_at_the_start_and_after_a_marker() {
+        let spm = toy(true);
+        assert_eq!(spm.encode("b", Markers::Text).unwrap(), [6, 1]);
+        assert_eq!(
+            spm.encode("b<s>b", Markers::Special).unwrap(),
+            [6, 1, 50, 6, 1]
+        );
+        assert_eq!(spm.encode("", Markers::Text).unwrap(), [0u32; 0]);
+    }
+
+    #[test]
+    fn unknown_characters_are_bytes_and_unknown_bytes_an_error() {
+        let spm = toy(false);
+        assert_eq!(
+            spm.encode("é", Markers::Text).unwrap(),
+            [100 + 0xC3, 100 + 0xA9]
+        );
+        let error = spm.encode("ab?", Markers::Text).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                TokenizerError::MissingByte {
+                    byte: b'?',
+                    offset: 2
+                }
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn control_markers_are_text_unless_asked_and_the_longest_wins() {
+        let spm = toy(false);
+        assert!(spm.encode("<s>", Markers::Text).is_err());
+        assert_eq!(spm.encode("<u>>a", Markers::Text).unwrap(), [52, 0]);
+        assert_eq!(spm.encode("<u> \n a", Markers::Text).unwrap(), [51, 0]);
+    }
+}
