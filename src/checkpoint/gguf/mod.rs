@@ -17,6 +17,7 @@ pub use encode::{EncodeError, TensorData, encode};
 pub use error::{GgufError, GgufProblem};
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::Metadata;
+pub(crate) use split::PartName;
 pub use value::{Array, Value, ValueType};
 
 /// First four bytes of every GGUF file.
