@@ -2,9 +2,21 @@
 
 pub mod bytes;
 pub mod chat_template;
+pub mod config;
+pub mod error;
 pub mod gguf;
+pub mod hub;
+pub mod open;
+pub mod reference;
 pub mod rope;
+pub mod safetensors;
+pub mod sidecar;
 pub mod tensor;
 pub mod tokenizer;
 
+pub use config::{ConfigError, HfConfig};
+pub use error::CheckpointError;
+pub use hub::HubOptions;
+pub use open::{Checkpoint, Content, OpenOptions};
+pub use reference::{ModelRef, ReferenceError};
 pub use tensor::{TensorType, TensorView, UnsupportedType};

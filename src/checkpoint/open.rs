@@ -1,0 +1,228 @@
+//! From a reference to an open checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use crate::checkpoint::config::HfConfig;
+use crate::checkpoint::error::CheckpointError;
+use crate::checkpoint::gguf::{GgufFile, PartName};
+use crate::checkpoint::hub::{self, HubOptions, Pulled};
+use crate::checkpoint::reference::ModelRef;
+use crate::checkpoint::safetensors::SafetensorsFolder;
+use crate::checkpoint::sidecar;
+use crate::checkpoint::tensor::TensorView;
+
+/// Describes the model in a folder.
+const CONFIG_FILE: &str = "config.json";
+/// Describes how to generate, beside it.
+const GENERATION_CONFIG_FILE: &str = "generation_config.json";
+
+/// What opening needs besides the reference.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// How to reach the Hub
+    pub hub: HubOptions,
+    /// A config file to use in place of the checkpoint's own
+    pub config: Option<PathBuf>,
+    /// Name and bytes of the built-in GGUF
+    pub builtin: Option<(&'static str, &'static [u8])>,
+}
+
+/// A checkpoint whose files are checked and mapped into memory.
+#[derive(Debug)]
+pub struct Checkpoint {
+    name: String,
+    files: Files,
+    config: Option<HfConfig>,
+}
+
+#[derive(Debug)]
+enum Files {
+    Gguf(GgufFile),
+    Safetensors(SafetensorsFolder),
+}
+
+/// The format of an open checkpoint.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    /// Metadata and weights in one file (or its parts)
+    Gguf(&'a GgufFile),
+    /// Weights; what describes them is in `Checkpoint::config`
+    Safetensors(&'a SafetensorsFolder),
+}
+
+impl Checkpoint {
+    /// Open what the reference names, fetching it first if it is on the Hub.
+    ///
+    /// # Errors
+    /// Everything in `CheckpointError`.
+    pub fn open(reference: &ModelRef, options: &OpenOptions) -> Result<Self, CheckpointError> {
+        let files = match reference {
+            ModelRef::Builtin => {
+                let (name, bytes) = options.builtin.ok_or(CheckpointError::NoBuiltin)?;
+                Files::Gguf(GgufFile::from_static(bytes, name)?)
+            }
+            ModelRef::Gguf(path) => Files::Gguf(GgufFile::open(path)?),
+            ModelRef::Folder(path) => Self::open_folder(path, options.config.is_some())?,
+            ModelRef::Hub {
+                repo,
+                revision,
+                quant,
+            } => match hub::pull(repo, revision.as_deref(), quant.as_deref(), &options.hub)? {
+                Pulled::Gguf(path) => Files::Gguf(GgufFile::open(&path)?),
+                Pulled::Folder(path) => Files::Safetensors(SafetensorsFolder::open(&path)?),
+            },
+        };
+        let config = match (&options.config, &files) {
+            (Some(path), _) => Some(HfConfig::open(path)?),
+            (None, Files::Safetensors(folder)) => {
+                Some(HfConfig::open(&folder.path().join(CONFIG_FILE))?)
+            }
+            (None, Files::Gguf(_)) => None,
+        };
+        let name = match (reference, &files) {
+            (ModelRef::Builtin, Files::Gguf(file)) => file.name().to_owned(),
+            _ => reference.to_string(),
+        };
+        Ok(Self {
+            name,
+            files,
+            config,
+        })
+    }
+
+    /// A folder without a config of its own, but with one GGUF checkpoint, stands for that checkpoint.
+    fn open_folder(path: &Path, has_config: bool) -> Result<Files, CheckpointError> {
+        if path.join(CONFIG_FILE).exists() {
+            return Ok(Files::Safetensors(SafetensorsFolder::open(path)?));
+        }
+        let mut ggufs = gguf_files(path)?;
+        match ggufs.len() {
+            0 if has_config => Ok(Files::Safetensors(SafetensorsFolder::open(path)?)),
+            0 => {
+                HfConfig::open(&path.join(CONFIG_FILE))?;
+                Ok(Files::Safetensors(SafetensorsFolder::open(path)?))
+            }
+            1 => Ok(Files::Gguf(GgufFile::open(&path.join(ggufs.remove(0)))?)),
+            _ => Err(CheckpointError::SeveralGguf {
+                path: path.to_owned(),
+                found: ggufs,
+            }),
+        }
+    }
+
+    /// The reference as given, or the name of the built-in checkpoint.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Weight files on disk; empty for the built-in checkpoint.
+    pub fn paths(&self) -> Vec<&Path> {
+        match &self.files {
+            Files::Gguf(file) => file.paths().collect(),
+            Files::Safetensors(folder) => folder.paths().collect(),
+        }
+    }
+
+    /// The format.
+    pub fn content(&self) -> Content<'_> {
+        match &self.files {
+            Files::Gguf(file) => Content::Gguf(file),
+            Files::Safetensors(folder) => Content::Safetensors(folder),
+        }
+    }
+
+    /// The config in force: the one given, else the folder's own. A GGUF checkpoint has one only when it was given.
+    pub fn config(&self) -> Option<&HfConfig> {
+        self.config.as_ref()
+    }
+
+    /// `generation_config.json` beside the weights of a folder, if it exists.
+    ///
+    /// # Errors
+    /// `Config` when it is no JSON object.
+    pub fn generation_config(&self) -> Result<Option<HfConfig>, CheckpointError> {
+        let Some(folder) = self.folder() else {
+            return Ok(None);
+        };
+        Ok(HfConfig::open_optional(
+            &folder.join(GENERATION_CONFIG_FILE),
+        )?)
+    }
+
+    /// The folder of safetensors; `None` for GGUF, which has everything in itself.
+    pub fn folder(&self) -> Option<&Path> {
+        match &self.files {
+            Files::Gguf(_) => None,
+            Files::Safetensors(folder) => Some(folder.path()),
+        }
+    }
+
+    /// Content of a file beside the weights of a folder, such as `tokenizer.json`; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Sidecar` when it exists but cannot be read or is too large.
+    pub fn sibling(&self, file_name: &str) -> Result<Option<Vec<u8>>, CheckpointError> {
+        let Some(folder) = self.folder() else {
+            return Ok(None);
+        };
+        Ok(sidecar::read(&folder.join(file_name))?)
+    }
+
+    /// Content of a text file beside the weights of a folder, such as `chat_template.jinja`; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Sidecar` when it exists but cannot be read, is too large or is not UTF-8.
+    pub fn sibling_text(&self, file_name: &str) -> Result<Option<String>, CheckpointError> {
+        let Some(folder) = self.folder() else {
+            return Ok(None);
+        };
+        Ok(sidecar::read_text(&folder.join(file_name))?)
+    }
+
+    /// A tensor by name.
+    pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
+        match &self.files {
+            Files::Gguf(file) => file.tensor(name),
+            Files::Safetensors(folder) => folder.tensor(name),
+        }
+    }
+
+    /// Tensor names, in the order of a GGUF file or sorted.
+    pub fn tensor_names(&self) -> Vec<&str> {
+        match &self.files {
+            Files::Gguf(file) => file.tensors().map(|tensor| tensor.name.as_str()).collect(),
+            Files::Safetensors(folder) => folder.tensor_names().collect(),
+        }
+    }
+
+    /// Bytes of all weight files together.
+    pub fn size_bytes(&self) -> usize {
+        match &self.files {
+            Files::Gguf(file) => file.size_bytes(),
+            Files::Safetensors(folder) => folder.size_bytes(),
+        }
+    }
+}
+
+/// GGUF checkpoints in a folder, sorted; of a split one, the first part that is there.
+fn gguf_files(path: &Path) -> Result<Vec<String>, CheckpointError> {
+    let fail = |source| CheckpointError::Folder {
+        path: path.to_owned(),
+        source,
+    };
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let name = entry.map_err(fail)?.file_name();
+        let Ok(name) = name.into_string() else {
+            continue;
+        };
+        if name.to_ascii_lowercase().ends_with(".gguf") {
+            names.push(name);
+        }
+    }
+    names.sort();
+    let prefix = |name: &str| PartName::parse(name).map(|part| part.prefix.to_owned());
+    names
+        .dedup_by(|later, earlier| prefix(later).is_some_and(|this| Some(this) == prefix(earlier)));
+    Ok(names)
+}
