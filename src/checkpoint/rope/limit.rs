@@ -1,0 +1,52 @@
+//! How many tokens an embedding reaches.
+
+use super::error::RopeConfigError;
+
+/// Longest context that is believed: 2^40 tokens, far below where `f64` stops counting.
+const MAX_CONTEXT: usize = 1 << 40;
+
+/// Slack against rounding, so that a factor that was printed for a length reaches that length again.
+const ROUNDING: f64 = 1e-9;
+
+/// `context` when it is a length that can be believed.
+pub(super) fn believed(key: &str, context: usize) -> Result<usize, RopeConfigError> {
+    if context <= MAX_CONTEXT {
+        return Ok(context);
+    }
+    Err(RopeConfigError::ContextTooLarge { key: key.to_owned(), found: context as f64, max: MAX_CONTEXT })
+}
+
+/// Whole tokens in `context` times `factor`.
+///
+/// # Errors
+/// [`RopeConfigError::ContextTooLarge`], also for a factor that is not finite.
+pub(super) fn stretched(context: usize, factor: f64) -> Result<usize, RopeConfigError> {
+    let found = (context as f64 * factor * (1.0 + ROUNDING)).floor();
+    if found <= MAX_CONTEXT as f64 {
+        return Ok(found as usize);
+    }
+    Err(RopeConfigError::ContextTooLarge { key: "limit".to_owned(), found, max: MAX_CONTEXT })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printed_factor_reaches_its_length_again() {
+        for length in 2049..4096 {
+            assert_eq!(stretched(2048, length as f64 / 2048.0).unwrap(), length);
+            assert_eq!(stretched(1000, length as f64 / 1000.0).unwrap(), length);
+        }
+        assert_eq!(stretched(100, 1.999).unwrap(), 199);
+    }
+
+    #[test]
+    fn absurd_lengths_are_refused() {
+        let error = stretched(4096, 1e300).unwrap_err();
+        assert!(matches!(error, RopeConfigError::ContextTooLarge { .. }), "{error}");
+        assert!(stretched(4096, f64::NAN).is_err());
+        assert!(believed("context_length", usize::MAX).is_err());
+        assert_eq!(believed("context_length", 4096), Ok(4096));
+    }
+}
