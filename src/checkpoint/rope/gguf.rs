@@ -115,3 +115,191 @@ impl<'a> Keys<'a> {
         RopeConfigError::Unsupported { key: self.full(name), found, reason }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::gguf::Value;
+    use crate::rope::{Divisors, Magnitude, Pairing, Yarn};
+
+    /// A file of architecture `llama` with 4096 declared tokens and these keys under `llama.rope.`.
+    fn read(keys: &[(&str, Value)], tensors: &RopeTensors) -> RopeDeclaration {
+        let fixed = [
+            ("general.architecture".to_owned(), Value::String("llama".into())),
+            ("llama.context_length".to_owned(), Value::U32(4096)),
+        ];
+        let keys = keys.iter().map(|(name, value)| (format!("llama.rope.{name}"), value.clone()));
+        let meta = Metadata::from_entries("m.gguf", fixed.into_iter().chain(keys)).unwrap();
+        let layout = HeadLayout { head_dim: 8, pairing: Pairing::Adjacent };
+        from_gguf(&meta, tensors, layout).unwrap()
+    }
+
+    fn text(name: &str) -> Value {
+        Value::String(name.to_owned())
+    }
+
+    fn freqs(list: &[f32]) -> RopeTensors {
+        RopeTensors { rope_freqs: Some(list.to_vec()), ..RopeTensors::default() }
+    }
+
+    fn refusal(keys: &[(&str, Value)], tensors: &RopeTensors) -> String {
+        read(keys, tensors).scaling.unwrap_err().to_string()
+    }
+
+    const NO_TENSORS: RopeTensors = RopeTensors { rope_freqs: None, factors_long: None, factors_short: None };
+
+    #[test]
+    fn d049_a_file_without_theta_says_so() {
+        let found = read(&[], &NO_TENSORS);
+        assert_eq!((found.theta, found.rotary_dim, found.limit), (10_000.0, 8, 4096));
+        assert_eq!(found.notes, ["the file has no `llama.rope.freq_base`; 10000 is used"]);
+        let found = read(&[("freq_base", Value::F32(5e5)), ("dimension_count", Value::U16(4))], &NO_TENSORS);
+        assert_eq!((found.theta, found.rotary_dim, found.notes.len()), (5e5, 4, 0));
+        assert_eq!(found.origins["theta"].to_string(), "llama.rope.freq_base in the GGUF");
+    }
+
+    #[test]
+    fn d068_the_old_factor_key_is_linear() {
+        let found = read(&[("scale_linear", Value::F32(4.0))], &NO_TENSORS);
+        assert_eq!(found.scaling, Ok(Scaling::Linear { factor: 4.0 }));
+        assert_eq!(found.limit, 16_384);
+        assert!(found.scaling_notes[0].contains("linear scaling is used"));
+        let both = [("scale_linear", Value::F32(4.0)), ("scaling.factor", Value::F32(2.0))];
+        assert!(refusal(&both, &NO_TENSORS).contains("contradict"));
+        let found = read(&[("scaling.factor", Value::F32(0.0))], &NO_TENSORS);
+        assert_eq!(found.scaling, Ok(Scaling::None));
+        assert!(found.scaling_notes[0].contains("means no scaling"));
+        let found = read(&[("scaling.type", text("none")), ("scaling.factor", Value::F32(2.0))], &NO_TENSORS);
+        assert_eq!((found.scaling, found.limit), (Ok(Scaling::None), 4096));
+        assert_eq!(
+            refusal(&[("scaling.factor", Value::F32(0.5))], &NO_TENSORS),
+            "`factor` must be a finite number of at least 1, found 0.5"
+        );
+    }
+
+    #[test]
+    fn d065_rope_freqs_are_the_scaling() {
+        let found = read(&[], &freqs(&[1.0, 1.0, 4.0, 8.0]));
+        let divisors = Divisors { divisors: vec![1.0, 1.0, 4.0, 8.0], attention_factor: 1.0 };
+        assert_eq!(found.scaling, Ok(Scaling::Divisors(divisors)));
+        assert_eq!(found.limit, 4096);
+        assert_eq!(read(&[], &freqs(&[1.0; 4])).scaling, Ok(Scaling::None));
+        assert!(refusal(&[], &freqs(&[2.0; 3])).contains("must have 4 entries"));
+        assert!(refusal(&[("scaling.factor", Value::F32(2.0))], &freqs(&[2.0; 4])).contains("contradict"));
+        // A magnitude beside them is honoured, as llama.cpp does.
+        let exported = [("scaling.type", text("none")), ("scaling.attn_factor", Value::F32(1.5))];
+        let found = read(&exported, &freqs(&[1.0, 1.0, 4.0, 8.0]));
+        assert!(matches!(found.scaling, Ok(Scaling::Divisors(d)) if d.attention_factor == 1.5));
+    }
+
+    #[test]
+    fn a_magnitude_without_a_list_becomes_one() {
+        let keys = [("scaling.factor", Value::F32(2.0)), ("scaling.attn_factor", Value::F32(1.25))];
+        let found = read(&keys, &NO_TENSORS);
+        let divisors = Divisors { divisors: vec![2.0; 4], attention_factor: 1.25 };
+        assert_eq!(found.scaling, Ok(Scaling::Divisors(divisors)));
+        assert_eq!(found.limit, 8192);
+    }
+
+    #[test]
+    fn yarn_keys() {
+        let keys = [
+            ("scaling.type", text("yarn")),
+            ("scaling.factor", Value::F32(4.0)),
+            ("scaling.original_context_length", Value::U32(2048)),
+            ("scaling.finetuned", Value::Bool(true)),
+            ("scaling.yarn_beta_fast", Value::F32(16.0)),
+            ("scaling.yarn_attn_factor", Value::F32(1.0)),
+            ("scaling.yarn_ext_factor", Value::F32(1.0)),
+        ];
+        let found = read(&keys, &NO_TENSORS);
+        assert_eq!((found.original_context, found.limit, found.fine_tuned), (2048, 8192, Some(true)));
+        let Ok(Scaling::Yarn(Yarn { factor, ramp, magnitude })) = found.scaling else { panic!() };
+        assert_eq!((factor, ramp.beta_fast, ramp.beta_slow, magnitude), (4.0, 16.0, 1.0, Magnitude::Default));
+        let notes = found.scaling_notes.join("\n");
+        for part in
+            ["llama.cpp would use 32", "yarn_attn_factor` = `1` is not used", "although the context of 4096"]
+        {
+            assert!(notes.contains(part), "{notes}");
+        }
+        let mut mixed = keys.to_vec();
+        mixed[6].1 = Value::F32(0.5);
+        mixed.push(("scaling.attn_factor", Value::F32(2.0)));
+        assert!(refusal(&mixed, &NO_TENSORS).contains("yarn_ext_factor` = `0.5` is not supported"));
+        mixed[6].1 = Value::F32(-1.0);
+        let Ok(Scaling::Yarn(yarn)) = read(&mixed, &NO_TENSORS).scaling else { panic!() };
+        assert_eq!(yarn.magnitude, Magnitude::Multiplied(2.0));
+    }
+
+    #[test]
+    fn d057_longrope_takes_its_lists_from_tensors() {
+        let keys = [
+            ("scaling.type", text("longrope")),
+            ("scaling.original_context_length", Value::U32(1024)),
+            ("scaling.attn_factor", Value::F32(1.25)),
+        ];
+        let lists = RopeTensors {
+            factors_long: Some(vec![2.0; 4]),
+            factors_short: Some(vec![1.0; 4]),
+            rope_freqs: None,
+        };
+        let found = read(&keys, &lists);
+        assert_eq!(found.limit, 4096);
+        let Ok(Scaling::LongRope(longrope)) = found.scaling else { panic!() };
+        assert_eq!((longrope.factor, longrope.attention_factor), (4.0, Some(1.25)));
+        let found = read(&keys[..2], &lists);
+        assert!(found.scaling_notes[0].contains("cos and sin are not enlarged"));
+        assert!(refusal(&keys, &NO_TENSORS).contains("`rope_factors_long.weight` is missing"));
+        assert!(refusal(&[], &lists).contains("contradict"));
+        let wrong = RopeTensors { factors_short: Some(vec![1.0; 3]), ..lists };
+        assert!(refusal(&keys, &wrong).contains("`short_factor` must have 4 entries"));
+    }
+
+    #[test]
+    fn d051_nothing_unknown_passes() {
+        assert_eq!(
+            refusal(&[("scaling.type", text("dynamic"))], &NO_TENSORS),
+            "unknown `rope_type` `dynamic`; accepted: `none`, `linear`, `yarn`, `longrope`"
+        );
+        for key in ["dimension_sections", "freq_base_swa", "scaling.alpha", "scaling.yarn_log_multiplier"] {
+            let text = refusal(&[(key, Value::F32(1.0))], &NO_TENSORS);
+            assert!(text.contains(key) && text.contains("not supported"), "{text}");
+        }
+        let text = refusal(&[("scaling.new_key", Value::U8(3))], &NO_TENSORS);
+        assert!(text.starts_with("unknown key `llama.rope.scaling.new_key` with value `3`"), "{text}");
+    }
+
+    #[test]
+    fn wrong_types_are_errors_of_the_file() {
+        let meta = Metadata::from_entries(
+            "m.gguf",
+            [
+                ("general.architecture".to_owned(), text("llama")),
+                ("llama.context_length".to_owned(), text("long")),
+            ],
+        );
+        let layout = HeadLayout { head_dim: 8, pairing: Pairing::Adjacent };
+        let error = from_gguf(&meta.unwrap(), &NO_TENSORS, layout).unwrap_err();
+        assert!(matches!(error, RopeConfigError::Metadata(_)), "{error}");
+        assert!(refusal(&[("scaling.factor", text("4"))], &NO_TENSORS).contains("must be a number"));
+    }
+
+    #[test]
+    fn d036_a_llama_3_without_divisors_is_pointed_out() {
+        let meta = |context: u32| {
+            let entries = [
+                ("general.architecture", text("llama")),
+                ("llama.context_length", Value::U32(context)),
+                ("llama.rope.freq_base", Value::F32(500_000.0)),
+            ];
+            Metadata::from_entries("m.gguf", entries.map(|(k, v)| (k.to_owned(), v))).unwrap()
+        };
+        let layout = HeadLayout { head_dim: 8, pairing: Pairing::Adjacent };
+        let notes = |context, tensors: &RopeTensors| {
+            from_gguf(&meta(context), tensors, layout).unwrap().scaling_notes
+        };
+        assert!(notes(131_072, &NO_TENSORS)[0].contains("--scaling llama3 --factor 8"));
+        assert!(notes(8192, &NO_TENSORS).is_empty());
+        assert!(notes(131_072, &freqs(&[1.0, 1.0, 4.0, 8.0])).is_empty());
+    }
+}

@@ -31,6 +31,9 @@ pub(super) fn stretched(context: usize, factor: f64) -> Result<usize, RopeConfig
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::rope::{HeadLayout, from_hf};
+    use crate::rope::Pairing;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_printed_factor_reaches_its_length_again() {
@@ -48,5 +51,27 @@ mod tests {
         assert!(stretched(4096, f64::NAN).is_err());
         assert!(believed("context_length", usize::MAX).is_err());
         assert_eq!(believed("context_length", 4096), Ok(4096));
+    }
+
+    #[test]
+    fn d042_d043_d044_how_far_a_declaration_reaches() {
+        let reach = |max: usize, scaling: Value| {
+            let config = json!({"max_position_embeddings": max, "rope_theta": 1e6, "rope_scaling": scaling});
+            let layout = HeadLayout { head_dim: 128, pairing: Pairing::HalfSplit };
+            from_hf(config.as_object().unwrap(), layout).unwrap().limit
+        };
+        let yarn = |original: usize, factor: usize| {
+            json!({"type": "yarn", "factor": factor,
+                "original_max_position_embeddings": original})
+        };
+        assert_eq!(reach(128, yarn(64, 2)), 128);
+        assert_eq!(reach(40960, yarn(32768, 4)), 131_072);
+        assert_eq!(reach(4096, json!({"type": "yarn", "factor": 2})), 8192);
+        assert_eq!(reach(4096, json!({"type": "linear", "factor": 4})), 16_384);
+        assert_eq!(reach(4096, json!({"type": "dynamic", "factor": 2})), 8192);
+        assert_eq!(reach(4096, Value::Null), 4096);
+        let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192});
+        assert_eq!(reach(131_072, llama3), 131_072);
     }
 }
