@@ -15,9 +15,7 @@ pub struct Frequencies {
 ///
 /// Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2. The caller has checked `theta` and `rotary_dim`.
 pub fn base_frequencies(theta: f64, rotary_dim: usize) -> Vec<f64> {
-    (0..rotary_dim / 2)
-        .map(|i| theta.powf(-((2 * i) as f64) / rotary_dim as f64))
-        .collect()
+    (0..rotary_dim / 2).map(|i| theta.powf(-((2 * i) as f64) / rotary_dim as f64)).collect()
 }
 
 /// Tokens per full turn of each pair; infinite for a pair that does not turn.
@@ -30,21 +28,14 @@ pub fn wavelengths(inv_freq: &[f64]) -> Vec<f64> {
 /// With frequencies in falling order this is also the index of the first pair that does not: the critical pair of
 /// LongRoPE (Ding et al. 2024, arXiv:2402.13753), below which training has shown a pair all of its angles.
 pub fn turning_pairs(inv_freq: &[f64], context: usize) -> usize {
-    wavelengths(inv_freq)
-        .iter()
-        .filter(|w| **w <= context as f64)
-        .count()
+    wavelengths(inv_freq).iter().filter(|w| **w <= context as f64).count()
 }
 
 /// `divided` moved towards `kept` by `share` in `0..=1`.
 ///
 /// Exact at both ends, and everywhere when the two are equal, so that a factor of 1 changes no bit.
 pub(super) fn blend(kept: f64, divided: f64, share: f64) -> f64 {
-    if share >= 1.0 {
-        kept
-    } else {
-        divided + (kept - divided) * share
-    }
+    if share >= 1.0 { kept } else { divided + (kept - divided) * share }
 }
 
 #[cfg(test)]

@@ -42,11 +42,7 @@ pub fn dynamic_base(
     length: usize,
 ) -> Result<f64, RopeError> {
     let factor = checked_factor(factor)?;
-    raised(
-        theta,
-        rotary_dim,
-        factor * stretch(length, original_context) - (factor - 1.0),
-    )
+    raised(theta, rotary_dim, factor * stretch(length, original_context) - (factor - 1.0))
 }
 
 /// NTK-aware scaling that follows the length; see [`dynamic_base`].
@@ -61,10 +57,7 @@ pub fn dynamic_ntk(
     length: usize,
 ) -> Result<Frequencies, RopeError> {
     let base = dynamic_base(theta, rotary_dim, factor, original_context, length)?;
-    Ok(Frequencies {
-        inv_freq: base_frequencies(base, rotary_dim),
-        attention_factor: 1.0,
-    })
+    Ok(Frequencies { inv_freq: base_frequencies(base, rotary_dim), attention_factor: 1.0 })
 }
 
 /// YaRN whose factor is the ratio of the length to the original context; the magnitude follows it too.
@@ -80,10 +73,7 @@ pub fn dynamic_yarn(
     parameters: &Yarn,
     length: usize,
 ) -> Result<Frequencies, RopeError> {
-    let followed = Yarn {
-        factor: stretch(length, original_context),
-        ..parameters.clone()
-    };
+    let followed = Yarn { factor: stretch(length, original_context), ..parameters.clone() };
     yarn(theta, rotary_dim, original_context, &followed)
 }
 
@@ -103,59 +93,27 @@ mod tests {
     fn d034_d035_below_the_original_context_nothing_changes() {
         let plain = base_frequencies(10_000.0, 64);
         for length in [0, 1, 100, 4096] {
-            assert_eq!(
-                dynamic_ntk(10_000.0, 64, 4.0, 4096, length)
-                    .unwrap()
-                    .inv_freq,
-                plain
-            );
-            assert_eq!(
-                dynamic_linear(&plain, 4096, length).unwrap().inv_freq,
-                plain
-            );
+            assert_eq!(dynamic_ntk(10_000.0, 64, 4.0, 4096, length).unwrap().inv_freq, plain);
+            assert_eq!(dynamic_linear(&plain, 4096, length).unwrap().inv_freq, plain);
         }
     }
 
     #[test]
     fn dynamic_linear_divides_by_the_ratio_of_lengths() {
-        assert_eq!(
-            dynamic_linear(&[1.0], 4096, 6144).unwrap().inv_freq,
-            [1.0 / 1.5]
-        );
+        assert_eq!(dynamic_linear(&[1.0], 4096, 6144).unwrap().inv_freq, [1.0 / 1.5]);
     }
 
     #[test]
     fn dynamic_yarn_equals_yarn_of_the_ratio() {
-        let parameters = Yarn {
-            factor: 1.0,
-            ramp: Ramp::default(),
-            magnitude: Magnitude::Default,
-        };
-        let fixed = Yarn {
-            factor: 3.0,
-            ..parameters.clone()
-        };
-        assert_eq!(
-            dynamic_yarn(10_000.0, 64, 2048, &parameters, 6144),
-            yarn(10_000.0, 64, 2048, &fixed)
-        );
-        assert_eq!(
-            dynamic_yarn(10_000.0, 64, 2048, &parameters, 10)
-                .unwrap()
-                .attention_factor,
-            1.0
-        );
+        let parameters = Yarn { factor: 1.0, ramp: Ramp::default(), magnitude: Magnitude::Default };
+        let fixed = Yarn { factor: 3.0, ..parameters.clone() };
+        assert_eq!(dynamic_yarn(10_000.0, 64, 2048, &parameters, 6144), yarn(10_000.0, 64, 2048, &fixed));
+        assert_eq!(dynamic_yarn(10_000.0, 64, 2048, &parameters, 10).unwrap().attention_factor, 1.0);
     }
 
     #[test]
     fn a_factor_below_one_is_refused_at_any_length() {
-        assert_eq!(
-            dynamic_ntk(1e4, 64, 0.9, 4096, 10),
-            Err(RopeError::Factor(0.9))
-        );
-        assert_eq!(
-            dynamic_linear(&[1.0], 0, 10),
-            Err(RopeError::Factor(f64::INFINITY))
-        );
+        assert_eq!(dynamic_ntk(1e4, 64, 0.9, 4096, 10), Err(RopeError::Factor(0.9)));
+        assert_eq!(dynamic_linear(&[1.0], 0, 10), Err(RopeError::Factor(f64::INFINITY)));
     }
 }

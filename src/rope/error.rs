@@ -20,11 +20,7 @@ pub enum RopeError {
     WideRotaryDim { rotary_dim: usize, head_dim: usize },
     /// The original context is zero, or too short for the method.
     #[error("`original_context` must be at least {min} tokens for {method}, found {found}")]
-    OriginalContext {
-        method: &'static str,
-        min: usize,
-        found: usize,
-    },
+    OriginalContext { method: &'static str, min: usize, found: usize },
     /// A factor below 1 would shrink the context.
     #[error("`factor` must be a finite number of at least 1, found {0}")]
     Factor(f64),
@@ -44,18 +40,10 @@ pub enum RopeError {
     Bands { low: f64, high: f64 },
     /// A list with one entry per rotated pair has another length.
     #[error("`{list}` must have {expected} entries, one per rotated pair, found {found}")]
-    ListLength {
-        list: &'static str,
-        expected: usize,
-        found: usize,
-    },
+    ListLength { list: &'static str, expected: usize, found: usize },
     /// An entry of a list is not a positive number.
     #[error("`{list}[{index}]` must be a finite number above 0, found {found}")]
-    ListValue {
-        list: &'static str,
-        index: usize,
-        found: f64,
-    },
+    ListValue { list: &'static str, index: usize, found: f64 },
     /// More pairs asked to rotate than there are.
     #[error("{rotated} pairs cannot rotate in a head of {pairs} pairs; accepted: 1 to {pairs}")]
     RotatedPairs { rotated: usize, pairs: usize },
@@ -63,31 +51,19 @@ pub enum RopeError {
     #[error("an NTK base needs a `rotary_dim` of at least 4, found {0}")]
     NtkWidth(usize),
     /// The parameters are in range, their combination leaves the range of `f64`.
-    #[error(
-        "the frequency of pair {pair} came out as {found}; the parameters are out of range together"
-    )]
+    #[error("the frequency of pair {pair} came out as {found}; the parameters are out of range together")]
     NotFinite { pair: usize, found: f64 },
     /// A rotation asked for a position that the table does not hold.
     #[error("row {row} is outside a table of {rows} positions")]
     Row { row: usize, rows: usize },
     /// A vector is not a whole number of heads, or a head is narrower than the table rotates.
-    #[error(
-        "{found} values cannot be rotated as heads of {head_dim} with {rotary_dim} rotated lanes each"
-    )]
-    VectorLength {
-        found: usize,
-        head_dim: usize,
-        rotary_dim: usize,
-    },
+    #[error("{found} values cannot be rotated as heads of {head_dim} with {rotary_dim} rotated lanes each")]
+    VectorLength { found: usize, head_dim: usize, rotary_dim: usize },
 }
 
 /// `factor` when it is finite and at least 1.
 pub(super) fn checked_factor(factor: f64) -> Result<f64, RopeError> {
-    if factor.is_finite() && factor >= 1.0 {
-        Ok(factor)
-    } else {
-        Err(RopeError::Factor(factor))
-    }
+    if factor.is_finite() && factor >= 1.0 { Ok(factor) } else { Err(RopeError::Factor(factor)) }
 }
 
 /// `value` when it is finite and above 0.
@@ -100,23 +76,11 @@ pub(super) fn checked_positive(name: &'static str, value: f64) -> Result<f64, Ro
 }
 
 /// Checks that `values` holds `expected` finite numbers above 0.
-pub(super) fn check_list(
-    list: &'static str,
-    values: &[f64],
-    expected: usize,
-) -> Result<(), RopeError> {
+pub(super) fn check_list(list: &'static str, values: &[f64], expected: usize) -> Result<(), RopeError> {
     if values.len() != expected {
-        return Err(RopeError::ListLength {
-            list,
-            expected,
-            found: values.len(),
-        });
+        return Err(RopeError::ListLength { list, expected, found: values.len() });
     }
-    match values
-        .iter()
-        .enumerate()
-        .find(|(_, v)| !(v.is_finite() && **v > 0.0))
-    {
+    match values.iter().enumerate().find(|(_, v)| !(v.is_finite() && **v > 0.0)) {
         Some((index, &found)) => Err(RopeError::ListValue { list, index, found }),
         None => Ok(()),
     }

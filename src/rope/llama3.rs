@@ -23,11 +23,7 @@ pub struct Llama3 {
 ///
 /// # Errors
 /// [`RopeError::Factor`], [`RopeError::NotPositive`], or [`RopeError::Bands`] when the bands are not in order.
-pub fn llama3(
-    base: &[f64],
-    original_context: usize,
-    parameters: &Llama3,
-) -> Result<Frequencies, RopeError> {
+pub fn llama3(base: &[f64], original_context: usize, parameters: &Llama3) -> Result<Frequencies, RopeError> {
     let factor = checked_factor(parameters.factor)?;
     let low = checked_positive("low_freq_factor", parameters.low_freq_factor)?;
     let high = checked_positive("high_freq_factor", parameters.high_freq_factor)?;
@@ -39,10 +35,7 @@ pub fn llama3(
         let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
         blend(f, f / factor, kept)
     };
-    Ok(Frequencies {
-        inv_freq: base.iter().map(scaled).collect(),
-        attention_factor: 1.0,
-    })
+    Ok(Frequencies { inv_freq: base.iter().map(scaled).collect(), attention_factor: 1.0 })
 }
 
 #[cfg(test)]
@@ -51,29 +44,14 @@ mod tests {
     use crate::rope::base::base_frequencies;
 
     fn parameters() -> Llama3 {
-        Llama3 {
-            factor: 8.0,
-            low_freq_factor: 1.0,
-            high_freq_factor: 4.0,
-        }
+        Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0 }
     }
 
     #[test]
     fn d033_the_published_llama_3_1_table() {
-        let scaled = llama3(&base_frequencies(5e5, 128), 8192, &parameters())
-            .unwrap()
-            .inv_freq;
-        for (pair, expected) in [
-            (0, 1.0),
-            (8, 1.939228e-1),
-            (16, 3.760603e-2),
-            (24, 7.292665e-3),
-        ] {
-            assert!(
-                (scaled[pair] / expected - 1.0).abs() < 1e-6,
-                "pair {pair}: {}",
-                scaled[pair]
-            );
+        let scaled = llama3(&base_frequencies(5e5, 128), 8192, &parameters()).unwrap().inv_freq;
+        for (pair, expected) in [(0, 1.0), (8, 1.939228e-1), (16, 3.760603e-2), (24, 7.292665e-3)] {
+            assert!((scaled[pair] / expected - 1.0).abs() < 1e-6, "pair {pair}: {}", scaled[pair]);
         }
         let slowest = base_frequencies(5e5, 128)[63];
         assert_eq!(scaled[63], slowest / 8.0);
@@ -81,35 +59,14 @@ mod tests {
 
     #[test]
     fn bands_must_be_in_order() {
-        let wrong = Llama3 {
-            high_freq_factor: 1.0,
-            ..parameters()
-        };
+        let wrong = Llama3 { high_freq_factor: 1.0, ..parameters() };
+        assert_eq!(llama3(&[1.0], 8192, &wrong), Err(RopeError::Bands { low: 1.0, high: 1.0 }));
+        let wrong = Llama3 { low_freq_factor: -1.0, ..parameters() };
         assert_eq!(
             llama3(&[1.0], 8192, &wrong),
-            Err(RopeError::Bands {
-                low: 1.0,
-                high: 1.0
-            })
+            Err(RopeError::NotPositive { name: "low_freq_factor", found: -1.0 })
         );
-        let wrong = Llama3 {
-            low_freq_factor: -1.0,
-            ..parameters()
-        };
-        assert_eq!(
-            llama3(&[1.0], 8192, &wrong),
-            Err(RopeError::NotPositive {
-                name: "low_freq_factor",
-                found: -1.0
-            })
-        );
-        let wrong = Llama3 {
-            factor: f64::NAN,
-            ..parameters()
-        };
-        assert!(matches!(
-            llama3(&[1.0], 8192, &wrong),
-            Err(RopeError::Factor(_))
-        ));
+        let wrong = Llama3 { factor: f64::NAN, ..parameters() };
+        assert!(matches!(llama3(&[1.0], 8192, &wrong), Err(RopeError::Factor(_))));
     }
 }

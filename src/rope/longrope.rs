@@ -43,11 +43,9 @@ impl LongRope {
         match self.attention_factor {
             Some(value) => checked_positive("attention_factor", value),
             None if factor <= 1.0 => Ok(1.0),
-            None if original_context < 2 => Err(RopeError::OriginalContext {
-                method: "longrope",
-                min: 2,
-                found: original_context,
-            }),
+            None if original_context < 2 => {
+                Err(RopeError::OriginalContext { method: "longrope", min: 2, found: original_context })
+            }
             None => Ok((1.0 + factor.ln() / (original_context as f64).ln()).sqrt()),
         }
     }
@@ -76,10 +74,7 @@ pub fn longrope(
         &parameters.short_factor
     };
     let inv_freq = base.iter().zip(divisors).map(|(f, d)| f / d).collect();
-    Ok(Frequencies {
-        inv_freq,
-        attention_factor: parameters.magnitude(original_context)?,
-    })
+    Ok(Frequencies { inv_freq, attention_factor: parameters.magnitude(original_context)? })
 }
 
 #[cfg(test)]
@@ -98,12 +93,7 @@ mod tests {
 
     #[test]
     fn d058_a_factor_of_two_halves_every_frequency() {
-        assert_eq!(
-            longrope(&[1.0, 0.5], 2048, &parameters(), 2049)
-                .unwrap()
-                .inv_freq,
-            [0.5, 0.25]
-        );
+        assert_eq!(longrope(&[1.0, 0.5], 2048, &parameters(), 2049).unwrap().inv_freq, [0.5, 0.25]);
     }
 
     #[test]
@@ -116,91 +106,39 @@ mod tests {
 
     #[test]
     fn d055_the_choice_can_be_forced() {
-        let forced = LongRope {
-            select: LongRopeSelect::Long,
-            ..parameters()
-        };
-        assert_eq!(
-            longrope(&[1.0, 0.5], 2048, &forced, 1).unwrap().inv_freq,
-            [0.5, 0.25]
-        );
-        let forced = LongRope {
-            select: LongRopeSelect::Short,
-            ..parameters()
-        };
-        assert_eq!(
-            longrope(&[1.0, 0.5], 2048, &forced, 99_999)
-                .unwrap()
-                .inv_freq,
-            [1.0, 0.5]
-        );
+        let forced = LongRope { select: LongRopeSelect::Long, ..parameters() };
+        assert_eq!(longrope(&[1.0, 0.5], 2048, &forced, 1).unwrap().inv_freq, [0.5, 0.25]);
+        let forced = LongRope { select: LongRopeSelect::Short, ..parameters() };
+        assert_eq!(longrope(&[1.0, 0.5], 2048, &forced, 99_999).unwrap().inv_freq, [1.0, 0.5]);
     }
 
     #[test]
     fn d056_no_magnitude_for_a_factor_of_one() {
-        let plain = LongRope {
-            factor: 1.0,
-            ..parameters()
-        };
-        assert_eq!(
-            longrope(&[1.0, 0.5], 2048, &plain, 1)
-                .unwrap()
-                .attention_factor,
-            1.0
-        );
+        let plain = LongRope { factor: 1.0, ..parameters() };
+        assert_eq!(longrope(&[1.0, 0.5], 2048, &plain, 1).unwrap().attention_factor, 1.0);
     }
 
     #[test]
     fn d057_a_list_of_another_length_names_both_counts() {
-        let wrong = LongRope {
-            long_factor: vec![1.0; 7],
-            short_factor: vec![1.0; 8],
-            ..parameters()
-        };
+        let wrong = LongRope { long_factor: vec![1.0; 7], short_factor: vec![1.0; 8], ..parameters() };
         let error = longrope(&[1.0; 8], 2048, &wrong, 1).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "`long_factor` must have 8 entries, one per rotated pair, found 7"
-        );
+        assert_eq!(error.to_string(), "`long_factor` must have 8 entries, one per rotated pair, found 7");
     }
 
     #[test]
     fn bad_values_are_refused() {
-        let wrong = LongRope {
-            short_factor: vec![1.0, 0.0],
-            ..parameters()
-        };
+        let wrong = LongRope { short_factor: vec![1.0, 0.0], ..parameters() };
         assert_eq!(
             longrope(&[1.0, 0.5], 2048, &wrong, 1),
-            Err(RopeError::ListValue {
-                list: "short_factor",
-                index: 1,
-                found: 0.0
-            })
+            Err(RopeError::ListValue { list: "short_factor", index: 1, found: 0.0 })
         );
-        let wrong = LongRope {
-            factor: 0.5,
-            ..parameters()
-        };
-        assert_eq!(
-            longrope(&[1.0, 0.5], 2048, &wrong, 1),
-            Err(RopeError::Factor(0.5))
-        );
-        let wrong = LongRope {
-            attention_factor: Some(0.0),
-            ..parameters()
-        };
-        assert!(matches!(
-            longrope(&[1.0, 0.5], 2048, &wrong, 1),
-            Err(RopeError::NotPositive { .. })
-        ));
+        let wrong = LongRope { factor: 0.5, ..parameters() };
+        assert_eq!(longrope(&[1.0, 0.5], 2048, &wrong, 1), Err(RopeError::Factor(0.5)));
+        let wrong = LongRope { attention_factor: Some(0.0), ..parameters() };
+        assert!(matches!(longrope(&[1.0, 0.5], 2048, &wrong, 1), Err(RopeError::NotPositive { .. })));
         assert_eq!(
             longrope(&[1.0, 0.5], 1, &parameters(), 1),
-            Err(RopeError::OriginalContext {
-                method: "longrope",
-                min: 2,
-                found: 1
-            })
+            Err(RopeError::OriginalContext { method: "longrope", min: 2, found: 1 })
         );
     }
 }

@@ -30,10 +30,7 @@ pub(super) fn raised(theta: f64, rotary_dim: usize, stretch: f64) -> Result<f64,
 /// As [`ntk_base`].
 pub fn ntk(theta: f64, rotary_dim: usize, factor: f64) -> Result<Frequencies, RopeError> {
     let base = ntk_base(theta, rotary_dim, factor)?;
-    Ok(Frequencies {
-        inv_freq: base_frequencies(base, rotary_dim),
-        attention_factor: 1.0,
-    })
+    Ok(Frequencies { inv_freq: base_frequencies(base, rotary_dim), attention_factor: 1.0 })
 }
 
 #[cfg(test)]

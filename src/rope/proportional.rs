@@ -20,20 +20,11 @@ pub fn proportional(
     let factor = checked_factor(factor)?;
     let pairs = rotary_dim / 2;
     if rotated_pairs == 0 || rotated_pairs > pairs {
-        return Err(RopeError::RotatedPairs {
-            rotated: rotated_pairs,
-            pairs,
-        });
+        return Err(RopeError::RotatedPairs { rotated: rotated_pairs, pairs });
     }
-    let mut inv_freq: Vec<f64> = base_frequencies(theta, rotary_dim)
-        .iter()
-        .map(|f| f / factor)
-        .collect();
+    let mut inv_freq: Vec<f64> = base_frequencies(theta, rotary_dim).iter().map(|f| f / factor).collect();
     inv_freq[rotated_pairs..].fill(0.0);
-    Ok(Frequencies {
-        inv_freq,
-        attention_factor: 1.0,
-    })
+    Ok(Frequencies { inv_freq, attention_factor: 1.0 })
 }
 
 #[cfg(test)]
@@ -48,20 +39,8 @@ mod tests {
 
     #[test]
     fn the_number_of_pairs_is_checked() {
-        assert_eq!(
-            proportional(1e4, 8, 5, 1.0),
-            Err(RopeError::RotatedPairs {
-                rotated: 5,
-                pairs: 4
-            })
-        );
-        assert_eq!(
-            proportional(1e4, 8, 0, 1.0),
-            Err(RopeError::RotatedPairs {
-                rotated: 0,
-                pairs: 4
-            })
-        );
+        assert_eq!(proportional(1e4, 8, 5, 1.0), Err(RopeError::RotatedPairs { rotated: 5, pairs: 4 }));
+        assert_eq!(proportional(1e4, 8, 0, 1.0), Err(RopeError::RotatedPairs { rotated: 0, pairs: 4 }));
         assert_eq!(proportional(1e4, 8, 4, 0.1), Err(RopeError::Factor(0.1)));
     }
 }

@@ -19,11 +19,7 @@ fn check_shape(found: usize, head_dim: usize, pairs: usize) -> Result<(), RopeEr
     if whole && 2 * pairs <= head_dim {
         return Ok(());
     }
-    Err(RopeError::VectorLength {
-        found,
-        head_dim,
-        rotary_dim: 2 * pairs,
-    })
+    Err(RopeError::VectorLength { found, head_dim, rotary_dim: 2 * pairs })
 }
 
 /// Rotates `x: [heads, head_dim]` in place by row `row` of `table`; lanes past the rotated ones pass through.
@@ -41,10 +37,7 @@ pub fn rotate(
 ) -> Result<(), RopeError> {
     let pairs = table.pairs();
     check_shape(x.len(), head_dim, pairs)?;
-    let (cos, sin) = table.row(row).ok_or(RopeError::Row {
-        row,
-        rows: table.positions().len(),
-    })?;
+    let (cos, sin) = table.row(row).ok_or(RopeError::Row { row, rows: table.positions().len() })?;
     for head in x.chunks_exact_mut(head_dim) {
         for pair in 0..pairs {
             let (i, j) = lanes(pairing, pair, pairs);
@@ -89,10 +82,7 @@ mod tests {
 
     /// Both pairs turn a quarter per token.
     fn quarter() -> Frequencies {
-        Frequencies {
-            inv_freq: vec![FRAC_PI_2, FRAC_PI_2],
-            attention_factor: 1.0,
-        }
+        Frequencies { inv_freq: vec![FRAC_PI_2, FRAC_PI_2], attention_factor: 1.0 }
     }
 
     fn turned(pairing: Pairing) -> Vec<f32> {
@@ -113,10 +103,7 @@ mod tests {
 
     #[test]
     fn d039_the_magnitude_enters_a_score_squared_and_once() {
-        let f = Frequencies {
-            attention_factor: 1.5,
-            ..quarter()
-        };
+        let f = Frequencies { attention_factor: 1.5, ..quarter() };
         let (mut q, mut k) = ([1.0, 2.0, 3.0, 4.0], [0.5, -1.0, 2.0, 0.25]);
         let plain: f64 = q.iter().zip(&k).map(|(a, b)| a * b).sum();
         rotate_f64(&mut q, 4, &f, 7, Pairing::HalfSplit).unwrap();
@@ -129,15 +116,8 @@ mod tests {
     fn shapes_and_rows_are_checked() {
         let table = Table::new(&quarter(), 0..2);
         let mut x = [0.0; 6];
-        assert_eq!(
-            rotate(&mut x, 6, &table, 2, Pairing::Adjacent),
-            Err(RopeError::Row { row: 2, rows: 2 })
-        );
-        let error = RopeError::VectorLength {
-            found: 6,
-            head_dim: 4,
-            rotary_dim: 4,
-        };
+        assert_eq!(rotate(&mut x, 6, &table, 2, Pairing::Adjacent), Err(RopeError::Row { row: 2, rows: 2 }));
+        let error = RopeError::VectorLength { found: 6, head_dim: 4, rotary_dim: 4 };
         assert_eq!(rotate(&mut x, 4, &table, 0, Pairing::Adjacent), Err(error));
         assert!(rotate(&mut x, 0, &table, 0, Pairing::Adjacent).is_err());
         assert!(rotate(&mut x, 3, &table, 0, Pairing::Adjacent).is_err());

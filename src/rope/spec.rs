@@ -99,10 +99,7 @@ impl Scaling {
             Scaling::Yarn(p) => Some(p.factor),
             Scaling::LongRope(p) => Some(p.factor),
             Scaling::Llama3(p) => Some(p.factor),
-            Scaling::None
-            | Scaling::DynamicLinear
-            | Scaling::DynamicYarn(_)
-            | Scaling::Divisors(_) => None,
+            Scaling::None | Scaling::DynamicLinear | Scaling::DynamicYarn(_) | Scaling::Divisors(_) => None,
         }
     }
 }
@@ -120,9 +117,7 @@ impl RopeSpec {
     pub fn depends_on_length(&self) -> bool {
         match &self.scaling {
             Scaling::DynamicLinear | Scaling::DynamicNtk { .. } | Scaling::DynamicYarn(_) => true,
-            Scaling::LongRope(p) => {
-                p.select == LongRopeSelect::Auto && p.short_factor != p.long_factor
-            }
+            Scaling::LongRope(p) => p.select == LongRopeSelect::Auto && p.short_factor != p.long_factor,
             _ => false,
         }
     }
@@ -138,23 +133,17 @@ impl RopeSpec {
             return Err(RopeError::Theta(self.theta));
         }
         if !(2..=MAX_HEAD_DIM).contains(&self.head_dim) {
-            return Err(RopeError::HeadDim {
-                found: self.head_dim,
-                max: MAX_HEAD_DIM,
-            });
+            return Err(RopeError::HeadDim { found: self.head_dim, max: MAX_HEAD_DIM });
         }
         match self.rotary_dim {
             0 => Err(RopeError::ZeroRotaryDim(0)),
             odd if odd % 2 == 1 => Err(RopeError::OddRotaryDim(odd)),
-            rotary_dim if rotary_dim > self.head_dim => Err(RopeError::WideRotaryDim {
-                rotary_dim,
-                head_dim: self.head_dim,
-            }),
-            _ if self.original_context == 0 => Err(RopeError::OriginalContext {
-                method: self.scaling.name(),
-                min: 1,
-                found: 0,
-            }),
+            rotary_dim if rotary_dim > self.head_dim => {
+                Err(RopeError::WideRotaryDim { rotary_dim, head_dim: self.head_dim })
+            }
+            _ if self.original_context == 0 => {
+                Err(RopeError::OriginalContext { method: self.scaling.name(), min: 1, found: 0 })
+            }
             _ => Ok(()),
         }
     }
@@ -173,10 +162,7 @@ pub fn frequencies(spec: &RopeSpec, length: usize) -> Result<Frequencies, RopeEr
     let (theta, dim, original) = (spec.theta, spec.rotary_dim, spec.original_context);
     let base = base_frequencies(theta, dim);
     let found = match &spec.scaling {
-        Scaling::None => Frequencies {
-            inv_freq: base,
-            attention_factor: 1.0,
-        },
+        Scaling::None => Frequencies { inv_freq: base, attention_factor: 1.0 },
         Scaling::Linear { factor } => linear(&base, *factor)?,
         Scaling::Ntk { factor } => ntk(theta, dim, *factor)?,
         Scaling::NtkByParts { factor, ramp } => ntk_by_parts(theta, dim, original, *factor, ramp)?,
@@ -186,18 +172,10 @@ pub fn frequencies(spec: &RopeSpec, length: usize) -> Result<Frequencies, RopeEr
         Scaling::DynamicYarn(parameters) => dynamic_yarn(theta, dim, original, parameters, length)?,
         Scaling::LongRope(parameters) => longrope(&base, original, parameters, length)?,
         Scaling::Llama3(parameters) => llama3(&base, original, parameters)?,
-        Scaling::Proportional {
-            factor,
-            rotated_pairs,
-        } => proportional(theta, dim, *rotated_pairs, *factor)?,
+        Scaling::Proportional { factor, rotated_pairs } => proportional(theta, dim, *rotated_pairs, *factor)?,
         Scaling::Divisors(parameters) => divisors(&base, parameters)?,
     };
-    match found
-        .inv_freq
-        .iter()
-        .enumerate()
-        .find(|(_, f)| !f.is_finite())
-    {
+    match found.inv_freq.iter().enumerate().find(|(_, f)| !f.is_finite()) {
         Some((pair, &found)) => Err(RopeError::NotFinite { pair, found }),
         None => Ok(found),
     }
@@ -211,13 +189,9 @@ pub fn effective_base(spec: &RopeSpec, length: usize) -> Result<f64, RopeError> 
     spec.check_shape()?;
     match spec.scaling {
         Scaling::Ntk { factor } => ntk_base(spec.theta, spec.rotary_dim, factor),
-        Scaling::DynamicNtk { factor } => dynamic_base(
-            spec.theta,
-            spec.rotary_dim,
-            factor,
-            spec.original_context,
-            length,
-        ),
+        Scaling::DynamicNtk { factor } => {
+            dynamic_base(spec.theta, spec.rotary_dim, factor, spec.original_context, length)
+        }
         _ => Ok(spec.theta),
     }
 }
@@ -240,96 +214,44 @@ mod tests {
 
     #[test]
     fn d047_widths_are_checked() {
-        let with = |head_dim, rotary_dim| {
-            RopeSpec {
-                head_dim,
-                rotary_dim,
-                ..plain()
-            }
-            .validate()
-        };
+        let with = |head_dim, rotary_dim| RopeSpec { head_dim, rotary_dim, ..plain() }.validate();
         assert_eq!(with(10, 3), Err(RopeError::OddRotaryDim(3)));
         assert_eq!(with(10, 0), Err(RopeError::ZeroRotaryDim(0)));
-        assert_eq!(
-            with(10, 12),
-            Err(RopeError::WideRotaryDim {
-                rotary_dim: 12,
-                head_dim: 10
-            })
-        );
-        assert!(matches!(
-            with(0, 2),
-            Err(RopeError::HeadDim { found: 0, .. })
-        ));
-        assert!(matches!(
-            with(usize::MAX, 2),
-            Err(RopeError::HeadDim { .. })
-        ));
+        assert_eq!(with(10, 12), Err(RopeError::WideRotaryDim { rotary_dim: 12, head_dim: 10 }));
+        assert!(matches!(with(0, 2), Err(RopeError::HeadDim { found: 0, .. })));
+        assert!(matches!(with(usize::MAX, 2), Err(RopeError::HeadDim { .. })));
         assert_eq!(with(10, 10), Ok(()));
     }
 
     #[test]
     fn theta_and_original_context_are_checked() {
         for theta in [1.0, 0.0, -5.0, f64::INFINITY] {
-            assert_eq!(
-                RopeSpec { theta, ..plain() }.validate(),
-                Err(RopeError::Theta(theta))
-            );
+            assert_eq!(RopeSpec { theta, ..plain() }.validate(), Err(RopeError::Theta(theta)));
         }
-        let empty = RopeSpec {
-            original_context: 0,
-            ..plain()
-        };
-        assert_eq!(
-            empty.validate(),
-            Err(RopeError::OriginalContext {
-                method: "none",
-                min: 1,
-                found: 0
-            })
-        );
+        let empty = RopeSpec { original_context: 0, ..plain() };
+        assert_eq!(empty.validate(), Err(RopeError::OriginalContext { method: "none", min: 1, found: 0 }));
     }
 
     #[test]
     fn values_that_leave_the_range_together_are_refused() {
-        let tiny = Divisors {
-            divisors: vec![1e-320; 32],
-            attention_factor: 1.0,
-        };
-        let spec = RopeSpec {
-            scaling: Scaling::Divisors(tiny),
-            ..plain()
-        };
-        assert!(matches!(
-            spec.validate(),
-            Err(RopeError::NotFinite { pair: 0, .. })
-        ));
+        let tiny = Divisors { divisors: vec![1e-320; 32], attention_factor: 1.0 };
+        let spec = RopeSpec { scaling: Scaling::Divisors(tiny), ..plain() };
+        assert!(matches!(spec.validate(), Err(RopeError::NotFinite { pair: 0, .. })));
     }
 
     #[test]
     fn d061_the_base_before_and_after() {
-        let spec = RopeSpec {
-            theta: 1e6,
-            scaling: Scaling::Ntk { factor: 4.0 },
-            ..plain()
-        };
+        let spec = RopeSpec { theta: 1e6, scaling: Scaling::Ntk { factor: 4.0 }, ..plain() };
         assert!(effective_base(&spec, 1).unwrap() > 4e6);
         assert_eq!(effective_base(&plain(), 1), Ok(10_000.0));
-        let spec = RopeSpec {
-            scaling: Scaling::DynamicNtk { factor: 1.0 },
-            ..plain()
-        };
+        let spec = RopeSpec { scaling: Scaling::DynamicNtk { factor: 1.0 }, ..plain() };
         assert_eq!(effective_base(&spec, 2048), Ok(10_000.0));
     }
 
     #[test]
     fn only_some_methods_follow_the_length() {
         let depends = |scaling| RopeSpec { scaling, ..plain() }.depends_on_length();
-        let yarn = Yarn {
-            factor: 4.0,
-            ramp: Ramp::default(),
-            magnitude: Magnitude::Default,
-        };
+        let yarn = Yarn { factor: 4.0, ramp: Ramp::default(), magnitude: Magnitude::Default };
         assert!(!depends(Scaling::Yarn(yarn.clone())));
         assert!(depends(Scaling::DynamicYarn(yarn)));
         assert!(depends(Scaling::DynamicNtk { factor: 1.0 }));

@@ -30,12 +30,7 @@ impl Table {
                 sin.push((s * frequencies.attention_factor) as f32);
             }
         }
-        Table {
-            positions,
-            pairs,
-            cos,
-            sin,
-        }
+        Table { positions, pairs, cos, sin }
     }
 
     /// Cosines times the attention factor, row-major `[positions, pairs]`.
@@ -72,19 +67,13 @@ mod tests {
     use super::*;
 
     fn plain() -> Frequencies {
-        Frequencies {
-            inv_freq: vec![1.0, 0.01],
-            attention_factor: 1.0,
-        }
+        Frequencies { inv_freq: vec![1.0, 0.01], attention_factor: 1.0 }
     }
 
     #[test]
     fn rows_are_positions() {
         let table = Table::new(&plain(), 5..8);
-        assert_eq!(
-            (table.pairs(), table.positions(), table.cos().len()),
-            (2, 5..8, 6)
-        );
+        assert_eq!((table.pairs(), table.positions(), table.cos().len()), (2, 5..8, 6));
         let (cos, sin) = table.row(1).unwrap();
         assert_eq!(cos, [6f64.cos() as f32, 0.06f64.cos() as f32]);
         assert_eq!(sin, [6f64.sin() as f32, 0.06f64.sin() as f32]);

@@ -22,11 +22,7 @@ pub struct Ramp {
 impl Default for Ramp {
     /// 32 and 1 turns, widened: the values of the YaRN paper for Llama.
     fn default() -> Self {
-        Ramp {
-            beta_fast: 32.0,
-            beta_slow: 1.0,
-            truncate: true,
-        }
+        Ramp { beta_fast: 32.0, beta_slow: 1.0, truncate: true }
     }
 }
 
@@ -57,10 +53,7 @@ impl Magnitude {
             Magnitude::Default => Ok(fit(1.0)),
             Magnitude::Final(value) => checked_positive("attention_factor", value),
             Magnitude::Multiplied(value) => Ok(fit(1.0) * checked_positive("attn_factor", value)?),
-            Magnitude::Ratio {
-                mscale,
-                mscale_all_dim,
-            } => Ok(fit(checked_positive("mscale", mscale)?)
+            Magnitude::Ratio { mscale, mscale_all_dim } => Ok(fit(checked_positive("mscale", mscale)?)
                 / fit(checked_positive("mscale_all_dim", mscale_all_dim)?)),
         }
     }
@@ -84,12 +77,7 @@ fn correction_dim(theta: f64, rotary_dim: usize, original_context: usize, turns:
 /// The raw ends of the ramp, in pairs: where `beta_fast` and `beta_slow` turns fit the original context.
 ///
 /// Neither rounded nor clamped. Source: Peng et al. 2023, arXiv:2309.00071, section 3.2, solved for the pair.
-pub fn correction_dims(
-    theta: f64,
-    rotary_dim: usize,
-    original_context: usize,
-    ramp: &Ramp,
-) -> (f64, f64) {
+pub fn correction_dims(theta: f64, rotary_dim: usize, original_context: usize, ramp: &Ramp) -> (f64, f64) {
     (
         correction_dim(theta, rotary_dim, original_context, ramp.beta_fast),
         correction_dim(theta, rotary_dim, original_context, ramp.beta_slow),
@@ -108,10 +96,7 @@ fn ramp_ends(
     let beta_fast = checked_positive("beta_fast", ramp.beta_fast)?;
     let beta_slow = checked_positive("beta_slow", ramp.beta_slow)?;
     if beta_fast <= beta_slow {
-        return Err(RopeError::Betas {
-            beta_fast,
-            beta_slow,
-        });
+        return Err(RopeError::Betas { beta_fast, beta_slow });
     }
     let (mut low, mut high) = correction_dims(theta, rotary_dim, original_context, ramp);
     if ramp.truncate {
@@ -153,10 +138,7 @@ pub fn ntk_by_parts(
             blend(f, f / factor, 1.0 - interpolated)
         })
         .collect();
-    Ok(Frequencies {
-        inv_freq,
-        attention_factor: 1.0,
-    })
+    Ok(Frequencies { inv_freq, attention_factor: 1.0 })
 }
 
 /// YaRN: [`ntk_by_parts`] with a factor on cos and sin.
@@ -169,18 +151,9 @@ pub fn yarn(
     original_context: usize,
     parameters: &Yarn,
 ) -> Result<Frequencies, RopeError> {
-    let bands = ntk_by_parts(
-        theta,
-        rotary_dim,
-        original_context,
-        parameters.factor,
-        &parameters.ramp,
-    )?;
+    let bands = ntk_by_parts(theta, rotary_dim, original_context, parameters.factor, &parameters.ramp)?;
     let attention_factor = parameters.magnitude.attention_factor(parameters.factor)?;
-    Ok(Frequencies {
-        attention_factor,
-        ..bands
-    })
+    Ok(Frequencies { attention_factor, ..bands })
 }
 
 #[cfg(test)]
@@ -188,11 +161,7 @@ mod tests {
     use super::*;
 
     fn default_yarn(factor: f64) -> Yarn {
-        Yarn {
-            factor,
-            ramp: Ramp::default(),
-            magnitude: Magnitude::Default,
-        }
+        Yarn { factor, ramp: Ramp::default(), magnitude: Magnitude::Default }
     }
 
     #[test]
@@ -204,18 +173,13 @@ mod tests {
             (1e6, 128, 32_768, 23.60, 39.65),
         ] {
             let (fast, slow) = correction_dims(theta, dim, context, &Ramp::default());
-            assert!(
-                (fast - low).abs() < 0.01 && (slow - high).abs() < 0.01,
-                "{fast} {slow}"
-            );
+            assert!((fast - low).abs() < 0.01 && (slow - high).abs() < 0.01, "{fast} {slow}");
         }
     }
 
     #[test]
     fn d041_the_default_magnitude_at_factor_64() {
-        let value = yarn(1e6, 128, 4096, &default_yarn(64.0))
-            .unwrap()
-            .attention_factor;
+        let value = yarn(1e6, 128, 4096, &default_yarn(64.0)).unwrap().attention_factor;
         assert!((value - 1.4159).abs() < 1e-4, "{value}");
     }
 
@@ -223,18 +187,12 @@ mod tests {
     fn d038_an_explicit_attention_factor_is_final() {
         assert_eq!(Magnitude::Final(1.0).attention_factor(64.0), Ok(1.0));
         let doubled = Magnitude::Multiplied(2.0).attention_factor(64.0).unwrap();
-        assert_eq!(
-            doubled,
-            2.0 * Magnitude::Default.attention_factor(64.0).unwrap()
-        );
+        assert_eq!(doubled, 2.0 * Magnitude::Default.attention_factor(64.0).unwrap());
     }
 
     #[test]
     fn d040_an_equal_mscale_pair_cancels() {
-        let pair = Magnitude::Ratio {
-            mscale: 0.707,
-            mscale_all_dim: 0.707,
-        };
+        let pair = Magnitude::Ratio { mscale: 0.707, mscale_all_dim: 0.707 };
         assert_eq!(pair.attention_factor(40.0), Ok(1.0));
     }
 
@@ -249,11 +207,7 @@ mod tests {
     #[test]
     fn a_ramp_of_no_width_is_a_step() {
         // Even pair 0 turns no more than 652 times, so both ends round and clamp to pair 0.
-        let ramp = Ramp {
-            beta_fast: 4096.0,
-            beta_slow: 660.0,
-            truncate: true,
-        };
+        let ramp = Ramp { beta_fast: 4096.0, beta_slow: 660.0, truncate: true };
         let stepped = ntk_by_parts(1e4, 64, 4096, 4.0, &ramp).unwrap().inv_freq;
         let plain = base_frequencies(1e4, 64);
         assert_eq!(stepped[0], plain[0]);
@@ -262,28 +216,15 @@ mod tests {
 
     #[test]
     fn betas_out_of_order_are_refused() {
-        let ramp = Ramp {
-            beta_fast: 1.0,
-            beta_slow: 32.0,
-            truncate: true,
-        };
+        let ramp = Ramp { beta_fast: 1.0, beta_slow: 32.0, truncate: true };
         assert_eq!(
             ntk_by_parts(1e4, 64, 4096, 4.0, &ramp),
-            Err(RopeError::Betas {
-                beta_fast: 1.0,
-                beta_slow: 32.0
-            })
+            Err(RopeError::Betas { beta_fast: 1.0, beta_slow: 32.0 })
         );
-        let ramp = Ramp {
-            beta_slow: 0.0,
-            ..Ramp::default()
-        };
+        let ramp = Ramp { beta_slow: 0.0, ..Ramp::default() };
         assert_eq!(
             ntk_by_parts(1e4, 64, 4096, 4.0, &ramp),
-            Err(RopeError::NotPositive {
-                name: "beta_slow",
-                found: 0.0
-            })
+            Err(RopeError::NotPositive { name: "beta_slow", found: 0.0 })
         );
     }
 
@@ -298,22 +239,8 @@ mod tests {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(Magnitude::Final(bad).attention_factor(4.0).is_err());
             assert!(Magnitude::Multiplied(bad).attention_factor(4.0).is_err());
-            assert!(
-                Magnitude::Ratio {
-                    mscale: bad,
-                    mscale_all_dim: 1.0
-                }
-                .attention_factor(4.0)
-                .is_err()
-            );
-            assert!(
-                Magnitude::Ratio {
-                    mscale: 1.0,
-                    mscale_all_dim: bad
-                }
-                .attention_factor(4.0)
-                .is_err()
-            );
+            assert!(Magnitude::Ratio { mscale: bad, mscale_all_dim: 1.0 }.attention_factor(4.0).is_err());
+            assert!(Magnitude::Ratio { mscale: 1.0, mscale_all_dim: bad }.attention_factor(4.0).is_err());
         }
     }
 }

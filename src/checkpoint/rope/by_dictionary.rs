@@ -113,3 +113,88 @@ fn agree(
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::rope::{Factor, HeadLayout, Method, from_hf, in_force};
+    use crate::rope::Pairing;
+    use serde_json::json;
+
+    fn run(more: Value, flags: RopeOverrides) -> Result<RopeSettings, String> {
+        let mut config = json!({"max_position_embeddings": 4096, "rope_theta": 1e4});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let layout = HeadLayout { head_dim: 16, pairing: Pairing::HalfSplit };
+        let declared = from_hf(config.as_object().unwrap(), layout).unwrap();
+        in_force(&declared, &flags, 9000).map_err(|e| e.to_string())
+    }
+
+    fn dictionary(parameters: Value) -> RopeOverrides {
+        RopeOverrides { rope_parameters: Some(parameters), ..RopeOverrides::default() }
+    }
+
+    #[test]
+    fn a_dictionary_replaces_base_and_scaling() {
+        let given = json!({"rope_type": "yarn", "factor": 4, "rope_theta": 5e5, "beta_fast": 16});
+        let old = json!({"rope_scaling": {"type": "linear", "factor": 2}});
+        let settings = run(old, dictionary(given)).unwrap();
+        assert_eq!((settings.spec.theta, settings.spec.scaling.name()), (5e5, "yarn"));
+        assert_eq!((settings.spec.original_context, settings.limit), (4096, Some(16_384)));
+        assert_eq!(settings.origins["beta_fast"].to_string(), "--rope-parameters (beta_fast)");
+        assert!(settings.warnings[0].contains("`linear` scaling with factor 2 is replaced"));
+    }
+
+    #[test]
+    fn the_original_context_is_the_dictionarys_then_the_flags_then_the_checkpoints() {
+        let yarn = json!({"rope_type": "yarn", "factor": 4});
+        let known = json!({"original_max_position_embeddings": 1024});
+        assert_eq!(run(known.clone(), dictionary(yarn.clone())).unwrap().limit, Some(4096));
+        let flag = RopeOverrides { original_context: Some(512), ..dictionary(yarn) };
+        assert_eq!(run(known.clone(), flag.clone()).unwrap().limit, Some(2048));
+        let both = json!({"rope_type": "yarn", "factor": 4, "original_max_position_embeddings": 256});
+        assert_eq!(run(known, dictionary(both.clone())).unwrap().limit, Some(1024));
+        let text = run(json!({}), RopeOverrides { rope_parameters: Some(both), ..flag }).unwrap_err();
+        assert!(text.contains("`--original-context` = `512` contradict"), "{text}");
+    }
+
+    #[test]
+    fn limits_by_type() {
+        let limit = |parameters| run(json!({}), dictionary(parameters)).unwrap().limit;
+        assert_eq!(limit(json!({})), Some(4096));
+        assert_eq!(limit(json!({"rope_type": "dynamic", "factor": 2})), Some(8192));
+        let llama3 = json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+            "original_max_position_embeddings": 1024});
+        assert_eq!(limit(llama3), Some(8192));
+        let flag = RopeOverrides {
+            original_context: Some(1000),
+            ..dictionary(json!({"rope_type": "dynamic", "factor": 2}))
+        };
+        let settings = run(json!({}), flag).unwrap();
+        assert_eq!((settings.spec.original_context, settings.limit), (1000, Some(2000)));
+    }
+
+    #[test]
+    fn another_rotated_share_is_pointed_out() {
+        let given = json!({"rope_type": "default", "partial_rotary_factor": 0.5});
+        let settings = run(json!({}), dictionary(given)).unwrap();
+        assert_eq!(settings.spec.rotary_dim, 8);
+        assert_eq!(settings.warnings, ["`--rope-parameters` rotates 8 lanes of a head, the checkpoint 16"]);
+    }
+
+    #[test]
+    fn a_dictionary_stands_alone_and_is_checked() {
+        let yarn = || dictionary(json!({"rope_type": "yarn", "factor": 4, "rope_theta": 5e5}));
+        let text = run(json!({}), RopeOverrides { scaling: Some(Method::Yarn), ..yarn() }).unwrap_err();
+        assert!(text.starts_with("`--scaling` cannot be combined with `--rope-parameters`"), "{text}");
+        let text = run(json!({}), RopeOverrides { factor: Some(Factor::Auto), ..yarn() }).unwrap_err();
+        assert!(text.starts_with("`--factor` cannot be combined"), "{text}");
+        let text = run(json!({}), RopeOverrides { theta: Some(1e6), ..yarn() }).unwrap_err();
+        assert!(text.contains("`--rope-theta` = `1000000` contradict"), "{text}");
+        assert!(run(json!({}), RopeOverrides { theta: Some(5e5), ..yarn() }).is_ok());
+        let text = run(json!({}), dictionary(json!([1]))).unwrap_err();
+        assert_eq!(text, "`--rope-parameters` must be a JSON object, found `[1]`");
+        let text =
+            run(json!({}), dictionary(json!({"rope_type": "linear", "factor": 2, "x": 1}))).unwrap_err();
+        assert!(text.starts_with("unknown key `--rope-parameters.x`"), "{text}");
+    }
+}

@@ -230,3 +230,119 @@ impl<'a> Choice<'a> {
         Ok(self.settings)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::rope::{HeadLayout, from_hf, in_force};
+    use crate::rope::{LongRopeSelect, Pairing};
+    use serde_json::{Value, json};
+
+    /// A config with 4096 positions and head_dim 16, and these keys.
+    fn declared(more: Value) -> RopeDeclaration {
+        let mut config = json!({"max_position_embeddings": 4096, "rope_theta": 1e4});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let layout = HeadLayout { head_dim: 16, pairing: Pairing::HalfSplit };
+        from_hf(config.as_object().unwrap(), layout).unwrap()
+    }
+
+    fn flags(method: Method) -> RopeOverrides {
+        let factor = Some(Factor::Value(8.0));
+        RopeOverrides { scaling: Some(method), factor, ..RopeOverrides::default() }
+    }
+
+    fn run(flags: RopeOverrides) -> Result<RopeSettings, String> {
+        in_force(&declared(json!({})), &flags, 9000).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn d041_yarn_flags_reach_the_spec() {
+        let given = RopeOverrides {
+            beta_fast: Some(16.0),
+            truncate: Some(false),
+            attention_factor: Some(1.0),
+            ..flags(Method::Yarn)
+        };
+        let settings = run(given).unwrap();
+        let ramp = Ramp { beta_fast: 16.0, beta_slow: 1.0, truncate: false };
+        let yarn = Yarn { factor: 8.0, ramp, magnitude: Magnitude::Final(1.0) };
+        assert_eq!(settings.spec.scaling, Scaling::Yarn(yarn));
+        let origins = ["beta_fast", "beta_slow", "truncate", "attention_factor", "limit"]
+            .map(|name| settings.origins[name].to_string());
+        let expected = [
+            "--beta-fast",
+            "default 1",
+            "--no-truncate",
+            "--attention-factor",
+            "derived: original_context x factor",
+        ];
+        assert_eq!(origins, expected);
+    }
+
+    #[test]
+    fn d040_mscale_counts_in_pairs_only() {
+        let pair =
+            RopeOverrides { mscale: Some(0.7), mscale_all_dim: Some(1.0), ..flags(Method::DynamicYarn) };
+        let Scaling::DynamicYarn(yarn) = run(pair.clone()).unwrap().spec.scaling else { panic!() };
+        assert_eq!(yarn.magnitude, Magnitude::Ratio { mscale: 0.7, mscale_all_dim: 1.0 });
+        let text = run(RopeOverrides { mscale: None, ..pair.clone() }).unwrap_err();
+        assert_eq!(text, "`--scaling dynamic-yarn` needs both `--mscale` and `--mscale-all-dim`, or neither");
+        let text = run(RopeOverrides { attention_factor: Some(1.0), ..pair.clone() }).unwrap_err();
+        assert!(text.starts_with("`--attention-factor` cannot be combined with `--mscale`"), "{text}");
+        let text = run(RopeOverrides { attention_factor: Some(1.0), mscale: None, ..pair }).unwrap_err();
+        assert!(text.contains("`--mscale-all-dim`"), "{text}");
+    }
+
+    #[test]
+    fn longrope_needs_its_long_list() {
+        let text = run(flags(Method::LongRope)).unwrap_err();
+        assert!(text.contains("needs `--long-factors`"), "{text}");
+        let given = RopeOverrides { long_factors: Some(vec![2.0; 8]), ..flags(Method::LongRope) };
+        let settings = run(given.clone()).unwrap();
+        let Scaling::LongRope(longrope) = &settings.spec.scaling else { panic!() };
+        assert_eq!((&longrope.short_factor, longrope.factor), (&vec![1.0; 8], 8.0));
+        assert_eq!(longrope.select, LongRopeSelect::Auto);
+        assert_eq!(settings.limit, Some(32_768));
+        assert_eq!(settings.origins["short_factor"].to_string(), "default 1 for every pair");
+        let short = RopeOverrides { long_factors: Some(vec![2.0; 7]), ..given.clone() };
+        assert!(run(short).unwrap_err().contains("must have 8 entries, one per rotated pair, found 7"));
+        let text = run(RopeOverrides { factor: None, ..given }).unwrap_err();
+        assert!(text.contains("needs `--factor`"), "{text}");
+    }
+
+    #[test]
+    fn d036_llama3_needs_to_know_the_context_before_scaling() {
+        let text = run(flags(Method::Llama3)).unwrap_err();
+        assert!(text.contains("needs `--original-context`"), "{text}");
+        let given = RopeOverrides { original_context: Some(256), ..flags(Method::Llama3) };
+        let settings = run(given).unwrap();
+        let llama3 = Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0 };
+        assert_eq!(settings.spec.scaling, Scaling::Llama3(llama3));
+        // 256 x 8 tokens are fewer than the checkpoint declares with the same rule.
+        assert_eq!(settings.limit, Some(4096));
+        assert_eq!(settings.origins["high_freq_factor"].to_string(), "default 4");
+        let known = declared(json!({"original_max_position_embeddings": 1024}));
+        let settings = in_force(&known, &flags(Method::Llama3), 5000).unwrap();
+        assert_eq!(settings.limit, Some(8192));
+    }
+
+    #[test]
+    fn factors_out_of_range_are_shown() {
+        for bad in [0.5, f64::NAN] {
+            let given = RopeOverrides { factor: Some(Factor::Value(bad)), ..flags(Method::Linear) };
+            assert!(run(given).unwrap_err().ends_with(&format!("found {bad}")));
+        }
+        let given = RopeOverrides { factor: Some(Factor::Value(1e30)), ..flags(Method::Linear) };
+        assert!(run(given).unwrap_err().contains("more than the"));
+    }
+
+    #[test]
+    fn a_proportional_rotation_cannot_be_replaced() {
+        let found = declared(
+            json!({"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.25}}),
+        );
+        let text = in_force(&found, &flags(Method::Yarn), 9000).unwrap_err().to_string();
+        assert!(text.contains("rotates 2 of 8 pairs"), "{text}");
+        assert!(in_force(&found, &RopeOverrides::default(), 10).is_ok());
+    }
+}

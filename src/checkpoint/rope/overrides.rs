@@ -227,3 +227,171 @@ fn unneeded(declared: &RopeDeclaration, settings: &RopeSettings, length: usize) 
         spec.original_context
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::rope::{HeadLayout, from_hf};
+    use crate::rope::{Pairing, frequencies};
+    use serde_json::{Value, json};
+
+    /// A config with 4096 positions, head_dim 16 and this `rope_scaling`.
+    fn declared(scaling: Value) -> RopeDeclaration {
+        let config = json!({"max_position_embeddings": 4096, "rope_theta": 1e4, "rope_scaling": scaling});
+        let layout = HeadLayout { head_dim: 16, pairing: Pairing::HalfSplit };
+        from_hf(config.as_object().unwrap(), layout).unwrap()
+    }
+
+    fn yarn() -> Value {
+        json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048})
+    }
+
+    fn scaling(method: Method, factor: f64) -> RopeOverrides {
+        let factor = (factor > 0.0).then_some(Factor::Value(factor));
+        RopeOverrides { scaling: Some(method), factor, ..RopeOverrides::default() }
+    }
+
+    fn refusal(declared: &RopeDeclaration, flags: RopeOverrides) -> String {
+        in_force(declared, &flags, 100).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn d060_flags_replace_what_is_declared() {
+        let settings = in_force(&declared(yarn()), &scaling(Method::Linear, 2.0), 4000).unwrap();
+        assert_eq!(settings.spec.scaling, Scaling::Linear { factor: 2.0 });
+        assert_eq!((settings.spec.original_context, settings.limit), (2048, Some(4096)));
+        let notice = "the checkpoint's `yarn` scaling with factor 4 is replaced by `--scaling linear`";
+        assert_eq!(settings.warnings, [notice]);
+        assert!(!settings.origins.contains_key("beta_fast"));
+        assert_eq!(settings.origins["scaling"], Origin::flag("--scaling"));
+        assert_eq!(settings.origins["theta"].to_string(), "rope_theta in config.json");
+    }
+
+    #[test]
+    fn plain_rotation_reaches_the_original_context() {
+        let settings = in_force(&declared(yarn()), &scaling(Method::None, 0.0), 100).unwrap();
+        assert_eq!((settings.spec.scaling, settings.limit), (Scaling::None, Some(2048)));
+        let settings = in_force(&declared(Value::Null), &scaling(Method::None, 0.0), 100).unwrap();
+        assert_eq!((settings.limit, settings.warnings.len()), (Some(4096), 0));
+    }
+
+    #[test]
+    fn d051_an_unusable_scaling_stops_unless_it_is_replaced() {
+        let unknown = declared(json!({"rope_type": "foo"}));
+        assert!(refusal(&unknown, RopeOverrides::default()).contains("unknown `rope_type` `foo`"));
+        let settings = in_force(&unknown, &scaling(Method::Yarn, 4.0), 9000).unwrap();
+        assert!(settings.warnings[0].contains("it cannot be used: unknown `rope_type` `foo`"));
+    }
+
+    #[test]
+    fn d073_a_stretch_that_is_not_needed_is_pointed_out() {
+        let flags = scaling(Method::Yarn, 4.0);
+        let plain = declared(Value::Null);
+        let warnings = in_force(&plain, &flags, 4096).unwrap().warnings;
+        assert!(warnings[0].contains("`--scaling yarn --factor auto`"), "{warnings:?}");
+        assert!(in_force(&plain, &flags, 4097).unwrap().warnings.is_empty());
+        // Declared YaRN may be untrained; what a checkpoint was trained with is needed at any length.
+        let warnings =
+            |scaling| in_force(&declared(scaling), &RopeOverrides::default(), 100).unwrap().warnings;
+        assert_eq!(warnings(yarn()).iter().filter(|w| w.contains("--factor auto")).count(), 1);
+        assert!(warnings(json!({"type": "linear", "factor": 4.0})).is_empty());
+        let mut trained = yarn();
+        trained["finetuned"] = json!(true);
+        assert!(!warnings(trained).iter().any(|w| w.contains("--factor auto")));
+    }
+
+    #[test]
+    fn d062_d073_auto_is_the_smallest_factor_that_covers_the_run() {
+        let plain = declared(Value::Null);
+        for method in &Method::ALL[1..8] {
+            let flags = RopeOverrides { factor: Some(Factor::Auto), ..scaling(*method, 0.0) };
+            let short = in_force(&plain, &flags, 4096).unwrap();
+            assert_eq!((short.spec.scaling, short.limit), (Scaling::None, Some(4096)), "{method}");
+            assert!(short.warnings.is_empty());
+            let long = in_force(&plain, &flags, 16_384).unwrap();
+            assert_eq!((long.spec.scaling.name(), long.limit), (method.name(), Some(16_384)));
+            assert!(long.spec.scaling.factor().is_none_or(|factor| factor == 4.0));
+        }
+    }
+
+    #[test]
+    fn dynamic_methods_need_no_factor() {
+        let plain = declared(Value::Null);
+        for method in [Method::DynamicLinear, Method::DynamicNtk, Method::DynamicYarn] {
+            assert_eq!(in_force(&plain, &scaling(method, 0.0), 9000).unwrap().limit, None);
+            let bounded = in_force(&plain, &scaling(method, 2.0), 8000).unwrap();
+            assert_eq!((bounded.limit, bounded.warnings.len()), (Some(8192), 0));
+        }
+        let ntk = in_force(&plain, &scaling(Method::DynamicNtk, 0.0), 9000).unwrap();
+        assert_eq!(ntk.spec.scaling, Scaling::DynamicNtk { factor: 1.0 });
+    }
+
+    #[test]
+    fn d045_d069_any_checkpoint_can_be_stretched() {
+        let flags = RopeOverrides { original_context: Some(32), ..scaling(Method::Yarn, 4.0) };
+        let settings = in_force(&declared(Value::Null), &flags, 100).unwrap();
+        assert_eq!((settings.spec.original_context, settings.limit), (32, Some(128)));
+        assert_eq!(settings.origins["original_context"], Origin::flag("--original-context"));
+    }
+
+    #[test]
+    fn theta_and_original_context_stand_alone() {
+        let flags =
+            RopeOverrides { theta: Some(5e5), original_context: Some(1024), ..RopeOverrides::default() };
+        let settings = in_force(&declared(yarn()), &flags, 4000).unwrap();
+        assert_eq!(
+            (settings.spec.theta, settings.spec.original_context, settings.limit),
+            (5e5, 1024, Some(4096))
+        );
+        assert_eq!(settings.origins["theta"], Origin::flag("--rope-theta"));
+        let ratio = declared(json!({"type": "yarn", "original_max_position_embeddings": 2048}));
+        let settings = in_force(&ratio, &flags, 4000).unwrap();
+        assert_eq!((settings.spec.scaling.factor(), settings.limit), (Some(4.0), Some(4096)));
+        let theta = RopeOverrides { theta: Some(1.0), ..RopeOverrides::default() };
+        assert!(refusal(&declared(yarn()), theta).contains("above 1, found 1"));
+        let zero = RopeOverrides { original_context: Some(0), ..RopeOverrides::default() };
+        assert!(refusal(&declared(yarn()), zero).contains("at least 1 tokens"));
+    }
+
+    #[test]
+    fn every_flag_must_be_read_by_something() {
+        let plain = declared(Value::Null);
+        let factor = RopeOverrides { factor: Some(Factor::Auto), ..RopeOverrides::default() };
+        assert!(
+            refusal(&plain, factor).starts_with("`--factor` needs `--scaling` with one of: `linear`, `ntk`")
+        );
+        let flags = RopeOverrides { beta_fast: Some(32.0), ..scaling(Method::Linear, 2.0) };
+        let expected = "`--beta-fast` has no meaning for `--scaling linear`; it belongs to `ntk-by-parts`, `yarn`, `dynamic-yarn`";
+        assert_eq!(refusal(&plain, flags), expected);
+        assert!(
+            refusal(&plain, scaling(Method::None, 2.0))
+                .contains("`--factor` has no meaning for `--scaling none`")
+        );
+        let text = refusal(&plain, scaling(Method::Yarn, 0.0));
+        assert_eq!(text, "`--scaling yarn` needs `--factor`, as a number of at least 1 or `auto`");
+        let select =
+            RopeOverrides { longrope_select: Some(LongRopeSelect::Long), ..RopeOverrides::default() };
+        assert!(refusal(&plain, select).contains("`--longrope-select` needs `--scaling`"));
+    }
+
+    #[test]
+    fn d055_the_list_of_a_longrope_checkpoint_can_be_chosen() {
+        let lists = json!({"type": "longrope", "factor": 2.0, "original_max_position_embeddings": 2048,
+            "short_factor": vec![1.0; 8], "long_factor": vec![2.0; 8]});
+        let select =
+            RopeOverrides { longrope_select: Some(LongRopeSelect::Long), ..RopeOverrides::default() };
+        let settings = in_force(&declared(lists), &select, 10).unwrap();
+        assert_eq!(frequencies(&settings.spec, 10).unwrap().inv_freq[0], 0.5);
+        assert!(!settings.spec.depends_on_length());
+    }
+
+    #[test]
+    fn factors_are_read_from_text() {
+        assert_eq!("auto".parse(), Ok(Factor::Auto));
+        assert_eq!("2.5".parse(), Ok(Factor::Value(2.5)));
+        for bad in ["0.5", "nan", "inf", "x", "-1", ""] {
+            let text = bad.parse::<Factor>().unwrap_err().to_string();
+            assert!(text.contains(&format!("`{bad}` is not a factor")), "{text}");
+        }
+    }
+}

@@ -64,3 +64,37 @@ pub(super) fn kept_origins(declared: &RopeDeclaration) -> Origins {
     let kept = ["theta", "rotary_dim", "pairing", "declared_context", "original_context"];
     declared.origins.iter().filter(|(name, _)| kept.contains(name)).map(|(n, o)| (*n, o.clone())).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rope::{Divisors, Pairing};
+
+    #[test]
+    fn an_unknown_context_before_scaling_is_pointed_out() {
+        let divisors = Divisors { divisors: vec![1.0, 8.0], attention_factor: 1.0 };
+        let mut declared = RopeDeclaration {
+            theta: 5e5,
+            rotary_dim: 4,
+            head_dim: 4,
+            pairing: Pairing::Adjacent,
+            declared_context: 131_072,
+            original_context: 131_072,
+            scaling: Ok(Scaling::Divisors(divisors.clone())),
+            limit: 131_072,
+            fine_tuned: None,
+            origins: Origins::from([("original_context", Origin::derived("llama.context_length"))]),
+            notes: Vec::new(),
+            scaling_notes: vec!["falls away".to_owned()],
+        };
+        let linear = Scaling::Linear { factor: 2.0 };
+        let found = warnings(&declared, &declared.origins, &linear, "--scaling linear");
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0], "the checkpoint's `rope-freqs` scaling is replaced by `--scaling linear`");
+        assert!(found[1].contains("131072 tokens are taken, give `--original-context`"));
+        let given = Origins::from([("original_context", Origin::flag("--original-context"))]);
+        assert_eq!(warnings(&declared, &given, &linear, "--scaling linear").len(), 1);
+        declared.scaling = Ok(Scaling::None);
+        assert!(warnings(&declared, &declared.origins, &linear, "--scaling linear").is_empty());
+    }
+}

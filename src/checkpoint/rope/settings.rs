@@ -112,3 +112,86 @@ impl Listing<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::rope::{
+        Factor, HeadLayout, Method, RopeDeclaration, RopeOverrides, from_hf, in_force,
+    };
+
+    fn declared(scaling: Value) -> RopeDeclaration {
+        let config = json!({"max_position_embeddings": 4096, "rope_theta": 1e6, "rope_scaling": scaling});
+        let layout = HeadLayout { head_dim: 8, pairing: Pairing::HalfSplit };
+        from_hf(config.as_object().unwrap(), layout).unwrap()
+    }
+
+    fn by_flag(method: Method, factor: Option<f64>) -> RopeSettings {
+        let factor = factor.map(Factor::Value);
+        let flags = RopeOverrides { scaling: Some(method), factor, ..RopeOverrides::default() };
+        in_force(&declared(Value::Null), &flags, 9000).unwrap()
+    }
+
+    #[test]
+    fn d041_every_value_in_force_is_listed_with_its_origin() {
+        let listed = by_flag(Method::Yarn, Some(64.0)).parameters(9000).unwrap();
+        let names: Vec<&String> = listed.as_object().unwrap().keys().collect();
+        let expected = [
+            "scaling",
+            "theta",
+            "head_dim",
+            "rotary_dim",
+            "pairing",
+            "original_context",
+            "declared_context",
+            "limit",
+            "factor",
+            "beta_fast",
+            "beta_slow",
+            "truncate",
+            "attention_factor",
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(listed["scaling"], json!({"value": "yarn", "origin": "--scaling"}));
+        assert_eq!(listed["limit"]["value"], 262_144);
+        assert_eq!(listed["attention_factor"]["origin"], "default 0.1 ln(factor) + 1");
+        let magnitude = listed["attention_factor"]["value"].as_f64().unwrap();
+        assert!((magnitude - 1.4159).abs() < 1e-4);
+    }
+
+    #[test]
+    fn d061_a_raised_base_is_listed_beside_the_declared_one() {
+        let listed = by_flag(Method::Ntk, Some(4.0)).parameters(9000).unwrap();
+        assert_eq!(listed["theta"]["value"], 1e6);
+        assert!(listed["effective_theta"]["value"].as_f64().unwrap() > 4e6);
+        let dynamic = by_flag(Method::DynamicNtk, None);
+        assert!(dynamic.parameters(4096).unwrap().get("effective_theta").is_none());
+        let listed = dynamic.parameters(8192).unwrap();
+        assert!(listed["effective_theta"]["value"].as_f64().unwrap() > 2e6);
+        assert_eq!(listed["limit"], json!({"value": null, "origin": "derived: follows the length"}));
+    }
+
+    #[test]
+    fn the_list_in_use_depends_on_the_length() {
+        let lists = json!({"type": "longrope", "factor": 2.0, "original_max_position_embeddings": 2048,
+            "short_factor": [1, 1, 1, 1], "long_factor": [2, 2, 2, 2]});
+        let settings = in_force(&declared(lists), &RopeOverrides::default(), 10).unwrap();
+        let used = |length| settings.parameters(length).unwrap()["longrope_select"]["value"].clone();
+        assert_eq!((used(2048), used(2049)), (json!("short_factor"), json!("long_factor")));
+        assert_eq!(settings.parameters(1).unwrap()["long_factor"]["value"], json!([2.0, 2.0, 2.0, 2.0]));
+    }
+
+    #[test]
+    fn every_method_lists_its_values() {
+        for method in Method::ALL.into_iter().filter(|m| !matches!(m, Method::LongRope | Method::Llama3)) {
+            let factor = (method != Method::None).then_some(4.0);
+            let listed = by_flag(method, factor).parameters(9000).unwrap();
+            assert_eq!(listed["scaling"]["value"], method.name());
+        }
+        let llama3 = json!({"type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4});
+        let settings = in_force(&declared(llama3), &RopeOverrides::default(), 10).unwrap();
+        assert_eq!(settings.parameters(10).unwrap()["high_freq_factor"]["value"], 4.0);
+        let broken = RopeSettings { spec: RopeSpec { theta: 0.0, ..settings.spec.clone() }, ..settings };
+        assert!(broken.parameters(10).is_err());
+    }
+}
