@@ -31,12 +31,14 @@ struct Site {
     commit: Option<String>,
 }
 
+/// Path and authorization of every request.
+type Log = Arc<Mutex<Vec<(String, Option<String>)>>>;
+
 /// A server on a port of this machine, stopped when dropped.
 struct Server {
     address: SocketAddr,
     site: Arc<Mutex<Site>>,
-    /// Path and authorization of every request
-    requests: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    requests: Log,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -88,11 +90,7 @@ impl Drop for Server {
     }
 }
 
-fn answer(
-    stream: TcpStream,
-    site: &Site,
-    requests: &Mutex<Vec<(String, Option<String>)>>,
-) -> std::io::Result<()> {
+fn answer(stream: TcpStream, site: &Site, requests: &Log) -> std::io::Result<()> {
     let mut lines = BufReader::new(stream.try_clone()?).lines();
     let request = lines.next().unwrap_or(Ok(String::new()))?;
     let path = request.split(' ').nth(1).unwrap_or_default().to_owned();

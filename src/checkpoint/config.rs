@@ -70,9 +70,10 @@ impl ConfigError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Missing { .. } => {
-                Some("a folder needs the `config.json` of the original model; give one with `--config FILE`".to_owned())
-            }
+            Self::Missing { .. } => Some(
+                "a folder needs the `config.json` of the original model; give one with `--config FILE`"
+                    .to_owned(),
+            ),
             Self::Json { .. } | Self::NotAnObject { .. } => {
                 Some("fetch the file again, or give another one with `--config FILE`".to_owned())
             }
@@ -87,9 +88,7 @@ impl HfConfig {
     /// # Errors
     /// `Missing`, `Read`, `Json` or `NotAnObject`.
     pub fn open(path: &Path) -> Result<Self, ConfigError> {
-        Self::open_optional(path)?.ok_or_else(|| ConfigError::Missing {
-            path: path.to_owned(),
-        })
+        Self::open_optional(path)?.ok_or_else(|| ConfigError::Missing { path: path.to_owned() })
     }
 
     /// Read a file that may be absent.
@@ -108,19 +107,11 @@ impl HfConfig {
     /// # Errors
     /// `Json` or `NotAnObject`.
     pub fn from_slice(bytes: &[u8], path: &Path) -> Result<Self, ConfigError> {
-        let value: Value = serde_json::from_slice(bytes).map_err(|source| ConfigError::Json {
-            path: path.to_owned(),
-            source,
-        })?;
+        let value: Value = serde_json::from_slice(bytes)
+            .map_err(|source| ConfigError::Json { path: path.to_owned(), source })?;
         match value {
-            Value::Object(map) => Ok(Self {
-                path: path.to_owned(),
-                map,
-            }),
-            other => Err(ConfigError::NotAnObject {
-                path: path.to_owned(),
-                found: shown(&other),
-            }),
+            Value::Object(map) => Ok(Self { path: path.to_owned(), map }),
+            other => Err(ConfigError::NotAnObject { path: path.to_owned(), found: shown(&other) }),
         }
     }
 
@@ -144,10 +135,7 @@ impl HfConfig {
     /// # Errors
     /// `MissingKey` when `value` is `None`.
     pub fn required<T>(&self, key: &str, value: Option<T>) -> Result<T, ConfigError> {
-        value.ok_or_else(|| ConfigError::MissingKey {
-            path: self.path.clone(),
-            key: key.to_owned(),
-        })
+        value.ok_or_else(|| ConfigError::MissingKey { path: self.path.clone(), key: key.to_owned() })
     }
 
     /// A count or length.
@@ -164,9 +152,7 @@ impl HfConfig {
     /// # Errors
     /// `Value` for anything but a number.
     pub fn f64(&self, key: &str) -> Result<Option<f64>, ConfigError> {
-        self.typed(key, "a finite number", |value| {
-            value.as_f64().filter(|x| x.is_finite())
-        })
+        self.typed(key, "a finite number", |value| value.as_f64().filter(|x| x.is_finite()))
     }
 
     /// A flag.
@@ -190,9 +176,7 @@ impl HfConfig {
     /// # Errors
     /// `Value` for anything but a list of strings.
     pub fn strings(&self, key: &str) -> Result<Option<Vec<&str>>, ConfigError> {
-        self.typed(key, "a list of strings", |value| {
-            value.as_array()?.iter().map(Value::as_str).collect()
-        })
+        self.typed(key, "a list of strings", |value| value.as_array()?.iter().map(Value::as_str).collect())
     }
 
     /// An object.
@@ -209,14 +193,10 @@ impl HfConfig {
     /// `Value` for anything else.
     pub fn token_ids(&self, key: &str) -> Result<Option<Vec<u32>>, ConfigError> {
         let id = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok());
-        self.typed(
-            key,
-            "a token id or a list of token ids",
-            |value| match value {
-                Value::Array(list) => list.iter().map(id).collect(),
-                single => id(single).map(|id| vec![id]),
-            },
-        )
+        self.typed(key, "a token id or a list of token ids", |value| match value {
+            Value::Array(list) => list.iter().map(id).collect(),
+            single => id(single).map(|id| vec![id]),
+        })
     }
 
     fn typed<'a, T>(
@@ -281,36 +261,22 @@ mod tests {
     fn wrong_values_name_file_key_and_value() {
         let config = config(r#"{"k": -1, "big": 4294967296, "s": "x", "l": [1, "a"]}"#).unwrap();
         let text = config.usize("k").unwrap_err().to_string();
-        assert_eq!(
-            text,
-            "`dir/config.json`: key `k` must be an integer of 0 or more, found `-1`"
-        );
-        assert!(
-            config.usize("s").is_err() && config.f64("s").is_err() && config.bool("s").is_err()
-        );
+        assert_eq!(text, "`dir/config.json`: key `k` must be an integer of 0 or more, found `-1`");
+        assert!(config.usize("s").is_err() && config.f64("s").is_err() && config.bool("s").is_err());
         assert!(config.str("k").is_err() && config.object("s").is_err());
         assert!(config.strings("l").is_err() && config.strings("s").is_err());
         assert!(config.token_ids("l").is_err() && config.token_ids("big").is_err());
-        let text = config
-            .required::<usize>("gone", None)
-            .unwrap_err()
-            .to_string();
+        let text = config.required::<usize>("gone", None).unwrap_err().to_string();
         assert_eq!(text, "`dir/config.json`: key `gone` is missing");
     }
 
     #[test]
     fn files_must_hold_an_object() {
         let error = config("[1, 2]").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "`dir/config.json` must hold a JSON object, found `[1,2]`"
-        );
+        assert_eq!(error.to_string(), "`dir/config.json` must hold a JSON object, found `[1,2]`");
         assert!(error.hint().is_some());
         assert!(matches!(config("{"), Err(ConfigError::Json { .. })));
-        assert!(matches!(
-            config(r#"{"x": NaN}"#),
-            Err(ConfigError::Json { .. })
-        ));
+        assert!(matches!(config(r#"{"x": NaN}"#), Err(ConfigError::Json { .. })));
         let deep = "[".repeat(100_000);
         assert!(matches!(config(&deep), Err(ConfigError::Json { .. })));
         let long = format!("\"{}\"", "ü".repeat(200));
@@ -321,13 +287,7 @@ mod tests {
     fn an_absent_file_is_an_error_only_where_it_is_needed() {
         let path = Path::new("/no/such/config.json");
         assert!(HfConfig::open_optional(path).unwrap().is_none());
-        assert!(matches!(
-            HfConfig::open(path),
-            Err(ConfigError::Missing { .. })
-        ));
-        assert!(matches!(
-            HfConfig::open(&std::env::temp_dir()),
-            Err(ConfigError::Read(_))
-        ));
+        assert!(matches!(HfConfig::open(path), Err(ConfigError::Missing { .. })));
+        assert!(matches!(HfConfig::open(&std::env::temp_dir()), Err(ConfigError::Read(_))));
     }
 }

@@ -60,9 +60,7 @@ impl CheckpointError {
             Self::Safetensors(error) => error.hint(),
             Self::Config(error) => error.hint(),
             Self::Hub(error) => error.hint(),
-            Self::SeveralGguf { .. } => {
-                Some("give one of the files instead of the folder".to_owned())
-            }
+            Self::SeveralGguf { .. } => Some("give one of the files instead of the folder".to_owned()),
             Self::NoBuiltin => Some("give a checkpoint with `--model`".to_owned()),
             Self::Sidecar(_) | Self::Folder { .. } => None,
         }

@@ -63,31 +63,23 @@ impl Checkpoint {
             }
             ModelRef::Gguf(path) => Files::Gguf(GgufFile::open(path)?),
             ModelRef::Folder(path) => Self::open_folder(path, options.config.is_some())?,
-            ModelRef::Hub {
-                repo,
-                revision,
-                quant,
-            } => match hub::pull(repo, revision.as_deref(), quant.as_deref(), &options.hub)? {
-                Pulled::Gguf(path) => Files::Gguf(GgufFile::open(&path)?),
-                Pulled::Folder(path) => Files::Safetensors(SafetensorsFolder::open(&path)?),
-            },
+            ModelRef::Hub { repo, revision, quant } => {
+                match hub::pull(repo, revision.as_deref(), quant.as_deref(), &options.hub)? {
+                    Pulled::Gguf(path) => Files::Gguf(GgufFile::open(&path)?),
+                    Pulled::Folder(path) => Files::Safetensors(SafetensorsFolder::open(&path)?),
+                }
+            }
         };
         let config = match (&options.config, &files) {
             (Some(path), _) => Some(HfConfig::open(path)?),
-            (None, Files::Safetensors(folder)) => {
-                Some(HfConfig::open(&folder.path().join(CONFIG_FILE))?)
-            }
+            (None, Files::Safetensors(folder)) => Some(HfConfig::open(&folder.path().join(CONFIG_FILE))?),
             (None, Files::Gguf(_)) => None,
         };
         let name = match (reference, &files) {
             (ModelRef::Builtin, Files::Gguf(file)) => file.name().to_owned(),
             _ => reference.to_string(),
         };
-        Ok(Self {
-            name,
-            files,
-            config,
-        })
+        Ok(Self { name, files, config })
     }
 
     /// A folder without a config of its own, but with one GGUF checkpoint, stands for that checkpoint.
@@ -103,10 +95,7 @@ impl Checkpoint {
                 Ok(Files::Safetensors(SafetensorsFolder::open(path)?))
             }
             1 => Ok(Files::Gguf(GgufFile::open(&path.join(ggufs.remove(0)))?)),
-            _ => Err(CheckpointError::SeveralGguf {
-                path: path.to_owned(),
-                found: ggufs,
-            }),
+            _ => Err(CheckpointError::SeveralGguf { path: path.to_owned(), found: ggufs }),
         }
     }
 
@@ -144,9 +133,7 @@ impl Checkpoint {
         let Some(folder) = self.folder() else {
             return Ok(None);
         };
-        Ok(HfConfig::open_optional(
-            &folder.join(GENERATION_CONFIG_FILE),
-        )?)
+        Ok(HfConfig::open_optional(&folder.join(GENERATION_CONFIG_FILE))?)
     }
 
     /// The folder of safetensors; `None` for GGUF, which has everything in itself.
@@ -206,10 +193,7 @@ impl Checkpoint {
 
 /// GGUF checkpoints in a folder, sorted; of a split one, the first part that is there.
 fn gguf_files(path: &Path) -> Result<Vec<String>, CheckpointError> {
-    let fail = |source| CheckpointError::Folder {
-        path: path.to_owned(),
-        source,
-    };
+    let fail = |source| CheckpointError::Folder { path: path.to_owned(), source };
     let mut names = Vec::new();
     for entry in std::fs::read_dir(path).map_err(fail)? {
         let name = entry.map_err(fail)?.file_name();
@@ -222,7 +206,103 @@ fn gguf_files(path: &Path) -> Result<Vec<String>, CheckpointError> {
     }
     names.sort();
     let prefix = |name: &str| PartName::parse(name).map(|part| part.prefix.to_owned());
-    names
-        .dedup_by(|later, earlier| prefix(later).is_some_and(|this| Some(this) == prefix(earlier)));
+    names.dedup_by(|later, earlier| prefix(later).is_some_and(|this| Some(this) == prefix(earlier)));
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::config::ConfigError;
+    use crate::checkpoint::gguf::{TensorData, Value, encode};
+    use crate::checkpoint::tensor::TensorType;
+
+    fn gguf() -> Vec<u8> {
+        let entries = [("general.architecture".to_owned(), Value::String("llama".into()))];
+        let tensor = TensorData { name: "t", dtype: TensorType::F32, shape: vec![1], bytes: &[0; 4] };
+        encode(&entries, &[tensor]).unwrap()
+    }
+
+    fn weights() -> Vec<u8> {
+        let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![1], &[0; 4]);
+        safetensors::serialize([("t", view.unwrap())], None).unwrap()
+    }
+
+    fn open(files: &[(&str, &[u8])], options: &OpenOptions) -> Result<Checkpoint, CheckpointError> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        Checkpoint::open(&ModelRef::Folder(folder.path().to_owned()), options)
+    }
+
+    #[test]
+    fn the_builtin_checkpoint_comes_from_the_options() {
+        let bytes: &'static [u8] = Box::leak(gguf().into_boxed_slice());
+        let options = OpenOptions { builtin: Some(("demo", bytes)), ..OpenOptions::default() };
+        let checkpoint = Checkpoint::open(&ModelRef::Builtin, &options).unwrap();
+        assert_eq!((checkpoint.name(), checkpoint.size_bytes()), ("demo", bytes.len()));
+        assert!(checkpoint.paths().is_empty() && checkpoint.config().is_none());
+        assert!(checkpoint.folder().is_none() && checkpoint.sibling("tokenizer.json").unwrap().is_none());
+        assert!(checkpoint.generation_config().unwrap().is_none());
+        let error = Checkpoint::open(&ModelRef::Builtin, &OpenOptions::default()).unwrap_err();
+        assert!(matches!(error, CheckpointError::NoBuiltin) && error.hint().is_some());
+    }
+
+    #[test]
+    fn a_folder_has_config_weights_and_siblings() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).unwrap();
+        put("config.json", br#"{"hidden_size": 4}"#);
+        put("model.safetensors", &weights());
+        put("chat_template.jinja", b"{{ x }}");
+        put("stray.gguf", b"");
+        let reference = ModelRef::Folder(folder.path().to_owned());
+        let checkpoint = Checkpoint::open(&reference, &OpenOptions::default()).unwrap();
+        assert!(matches!(checkpoint.content(), Content::Safetensors(_)));
+        assert_eq!(checkpoint.config().unwrap().usize("hidden_size").unwrap(), Some(4));
+        assert_eq!(checkpoint.sibling_text("chat_template.jinja").unwrap().as_deref(), Some("{{ x }}"));
+        assert_eq!(checkpoint.tensor_names(), ["t"]);
+        assert_eq!(checkpoint.tensor("t").unwrap().n_values(), 1);
+        assert_eq!(checkpoint.folder(), Some(folder.path()));
+        assert_eq!(checkpoint.paths().len(), 1);
+
+        put("other.json", br#"{"hidden_size": 8}"#);
+        let config = Some(folder.path().join("other.json"));
+        let options = OpenOptions { config, ..OpenOptions::default() };
+        let checkpoint = Checkpoint::open(&reference, &options).unwrap();
+        assert_eq!(checkpoint.config().unwrap().usize("hidden_size").unwrap(), Some(8));
+        std::fs::write(folder.path().join("generation_config.json"), "[]").unwrap();
+        assert!(matches!(checkpoint.generation_config(), Err(CheckpointError::Config(_))));
+        std::fs::create_dir(folder.path().join("tokenizer.json")).unwrap();
+        assert!(matches!(checkpoint.sibling("tokenizer.json"), Err(CheckpointError::Sidecar(_))));
+    }
+
+    #[test]
+    fn a_folder_of_one_gguf_stands_for_it() {
+        let options = OpenOptions::default();
+        let file = gguf();
+        let checkpoint = open(&[("m.gguf", &file)], &options).unwrap();
+        assert!(matches!(checkpoint.content(), Content::Gguf(_)));
+        let error = open(&[("m.gguf", &file), ("n.gguf", &file)], &options).unwrap_err();
+        assert!(matches!(&error, CheckpointError::SeveralGguf { found, .. } if found.len() == 2));
+        assert!(error.hint().is_some());
+        let parts = [("m-00001-of-00002.gguf", &file[..]), ("m-00002-of-00002.gguf", &file[..])];
+        assert!(open(&parts, &options).is_ok());
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let options = OpenOptions::default();
+        let error = open(&[("model.safetensors", &weights())], &options).unwrap_err();
+        assert!(matches!(&error, CheckpointError::Config(ConfigError::Missing { .. })));
+        assert!(error.hint().unwrap().contains("--config"));
+        let error = open(&[("config.json", b"{}")], &options).unwrap_err();
+        assert!(matches!(error, CheckpointError::Safetensors(_)));
+        let gone = ModelRef::Folder("/no/such".into());
+        let error = Checkpoint::open(&gone, &options).unwrap_err();
+        assert!(matches!(error, CheckpointError::Folder { .. }) && error.hint().is_none());
+        let gone = ModelRef::Gguf("/no/such.gguf".into());
+        assert!(matches!(Checkpoint::open(&gone, &options), Err(CheckpointError::Gguf(_))));
+    }
 }

@@ -40,9 +40,7 @@ pub enum ReferenceError {
         text: String,
     },
     /// A repository with a bad part
-    #[error(
-        "`{text}` is no Hub reference: the {part} `{found}` is not valid; the form is `{HUB_FORM}`"
-    )]
+    #[error("`{text}` is no Hub reference: the {part} `{found}` is not valid; the form is `{HUB_FORM}`")]
     HubPart {
         /// Text given
         text: String,
@@ -93,10 +91,7 @@ impl FromStr for ModelRef {
         if path.is_dir() {
             return Ok(Self::Folder(path));
         }
-        let ends_in = |ending: &str| {
-            path.extension()
-                .is_some_and(|found| found.eq_ignore_ascii_case(ending))
-        };
+        let ends_in = |ending: &str| path.extension().is_some_and(|found| found.eq_ignore_ascii_case(ending));
         if path.exists() {
             return if ends_in("safetensors") {
                 Err(ReferenceError::Safetensors { path })
@@ -108,9 +103,7 @@ impl FromStr for ModelRef {
             Ok(Some(hub)) if !ends_in("gguf") || has_quant(&hub) => Ok(hub),
             Err(error) if !ends_in("gguf") => Err(error),
             _ if ends_in("gguf") => Ok(Self::Gguf(path)),
-            _ => Err(ReferenceError::Unknown {
-                text: text.to_owned(),
-            }),
+            _ => Err(ReferenceError::Unknown { text: text.to_owned() }),
         }
     }
 }
@@ -136,11 +129,7 @@ fn parse_hub(text: &str) -> Result<Option<ModelRef>, ReferenceError> {
         return Ok(None);
     }
     let bad = |part, found: &str| {
-        Err(ReferenceError::HubPart {
-            text: text.to_owned(),
-            part,
-            found: found.to_owned(),
-        })
+        Err(ReferenceError::HubPart { text: text.to_owned(), part, found: found.to_owned() })
     };
     match (revision, quant) {
         (Some(revision), _) if !is_path(revision) => bad("revision", revision),
@@ -169,11 +158,7 @@ impl fmt::Display for ModelRef {
         match self {
             Self::Builtin => f.write_str("built-in"),
             Self::Gguf(path) | Self::Folder(path) => write!(f, "{}", path.display()),
-            Self::Hub {
-                repo,
-                revision,
-                quant,
-            } => {
+            Self::Hub { repo, revision, quant } => {
                 f.write_str(repo)?;
                 if let Some(revision) = revision {
                     write!(f, "@{revision}")?;
@@ -203,15 +188,9 @@ mod tests {
     fn hub_references_are_read_and_written_back() {
         let cases = [
             ("org/name", hub("org/name", None, None)),
-            (
-                "org/n.a-m_e@refs/pr/5",
-                hub("org/n.a-m_e", Some("refs/pr/5"), None),
-            ),
+            ("org/n.a-m_e@refs/pr/5", hub("org/n.a-m_e", Some("refs/pr/5"), None)),
             ("org/name:Q4_K_M", hub("org/name", None, Some("Q4_K_M"))),
-            (
-                "org/name@v1:a/b-Q8_0.gguf",
-                hub("org/name", Some("v1"), Some("a/b-Q8_0.gguf")),
-            ),
+            ("org/name@v1:a/b-Q8_0.gguf", hub("org/name", Some("v1"), Some("a/b-Q8_0.gguf"))),
         ];
         for (text, expected) in cases {
             let read: ModelRef = text.parse().unwrap();
@@ -225,14 +204,8 @@ mod tests {
         let folder = std::env::temp_dir();
         let text = folder.display().to_string();
         assert_eq!(text.parse(), Ok(ModelRef::Folder(folder)));
-        assert_eq!(
-            "no/such.gguf".parse(),
-            Ok(ModelRef::Gguf("no/such.gguf".into()))
-        );
-        assert_eq!(
-            "no/such.GGUF".parse(),
-            Ok(ModelRef::Gguf("no/such.GGUF".into()))
-        );
+        assert_eq!("no/such.gguf".parse(), Ok(ModelRef::Gguf("no/such.gguf".into())));
+        assert_eq!("no/such.GGUF".parse(), Ok(ModelRef::Gguf("no/such.GGUF".into())));
         assert_eq!(ModelRef::default().to_string(), "built-in");
     }
 
@@ -244,17 +217,8 @@ mod tests {
         std::fs::write(&blob, b"").unwrap();
         std::fs::write(&tensors, b"").unwrap();
         assert_eq!(blob.display().to_string().parse(), Ok(ModelRef::Gguf(blob)));
-        let error = tensors
-            .display()
-            .to_string()
-            .parse::<ModelRef>()
-            .unwrap_err();
-        assert!(
-            error
-                .hint()
-                .unwrap()
-                .contains(&folder.display().to_string())
-        );
+        let error = tensors.display().to_string().parse::<ModelRef>().unwrap_err();
+        assert!(error.hint().unwrap().contains(&folder.display().to_string()));
         assert_eq!(error, ReferenceError::Safetensors { path: tensors });
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -262,33 +226,13 @@ mod tests {
     #[test]
     fn everything_else_is_an_error_that_says_what_was_tried() {
         assert_eq!("".parse::<ModelRef>(), Err(ReferenceError::Empty));
-        for text in [
-            "model",
-            "./org/name",
-            "a/b/c",
-            "../x",
-            "/no/such",
-            "https://host/x",
-            "a/",
-        ] {
+        for text in ["model", "./org/name", "a/b/c", "../x", "/no/such", "https://host/x", "a/"] {
             let error = text.parse::<ModelRef>().unwrap_err();
-            assert_eq!(
-                error,
-                ReferenceError::Unknown {
-                    text: text.to_owned()
-                }
-            );
+            assert_eq!(error, ReferenceError::Unknown { text: text.to_owned() });
             let message = error.to_string();
-            assert!(
-                message.contains(text) && message.contains(HUB_FORM),
-                "{message}"
-            );
+            assert!(message.contains(text) && message.contains(HUB_FORM), "{message}");
         }
-        for (text, part) in [
-            ("o/n@", "revision"),
-            ("o/n@../x", "revision"),
-            ("o/n:", "quantisation"),
-        ] {
+        for (text, part) in [("o/n@", "revision"), ("o/n@../x", "revision"), ("o/n:", "quantisation")] {
             let error = text.parse::<ModelRef>().unwrap_err();
             assert!(matches!(error, ReferenceError::HubPart { part: found, .. } if found == part));
             assert!(error.hint().is_some());

@@ -39,10 +39,7 @@ pub enum SidecarError {
 /// # Errors
 /// `Io` or `TooLarge`.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>, SidecarError> {
-    let fail = |source| SidecarError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let fail = |source| SidecarError::Io { path: path.to_owned(), source };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -50,15 +47,10 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, SidecarError> {
     };
     let found = file.metadata().map_err(fail)?.len();
     if found > MAX_SIDECAR_BYTES {
-        return Err(SidecarError::TooLarge {
-            path: path.to_owned(),
-            found,
-        });
+        return Err(SidecarError::TooLarge { path: path.to_owned(), found });
     }
     let mut bytes = Vec::new();
-    file.take(MAX_SIDECAR_BYTES)
-        .read_to_end(&mut bytes)
-        .map_err(fail)?;
+    file.take(MAX_SIDECAR_BYTES).read_to_end(&mut bytes).map_err(fail)?;
     Ok(Some(bytes))
 }
 
@@ -71,9 +63,7 @@ pub fn read_text(path: &Path) -> Result<Option<String>, SidecarError> {
         return Ok(None);
     };
     let text = String::from_utf8(bytes);
-    text.map(Some).map_err(|_| SidecarError::NotUtf8 {
-        path: path.to_owned(),
-    })
+    text.map(Some).map_err(|_| SidecarError::NotUtf8 { path: path.to_owned() })
 }
 
 #[cfg(test)]
@@ -87,15 +77,9 @@ mod tests {
         assert!(read(&path).unwrap().is_none() && read_text(&path).unwrap().is_none());
         std::fs::write(&path, [0xff]).unwrap();
         assert_eq!(read(&path).unwrap(), Some(vec![0xff]));
-        assert!(matches!(
-            read_text(&path),
-            Err(SidecarError::NotUtf8 { .. })
-        ));
+        assert!(matches!(read_text(&path), Err(SidecarError::NotUtf8 { .. })));
         assert!(matches!(read(&folder), Err(SidecarError::Io { .. })));
-        File::create(&path)
-            .unwrap()
-            .set_len(MAX_SIDECAR_BYTES + 1)
-            .unwrap();
+        File::create(&path).unwrap().set_len(MAX_SIDECAR_BYTES + 1).unwrap();
         assert!(matches!(read(&path), Err(SidecarError::TooLarge { .. })));
         std::fs::remove_file(&path).unwrap();
     }

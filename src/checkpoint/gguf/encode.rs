@@ -24,9 +24,7 @@ pub struct TensorData<'a> {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EncodeError {
     /// Shape, type and bytes disagree
-    #[error(
-        "tensor `{tensor}` of type {dtype} and shape `{shape:?}` cannot have `{size_bytes}` bytes"
-    )]
+    #[error("tensor `{tensor}` of type {dtype} and shape `{shape:?}` cannot have `{size_bytes}` bytes")]
     Size {
         /// Name
         tensor: String,
@@ -38,9 +36,7 @@ pub enum EncodeError {
         size_bytes: usize,
     },
     /// The entry would contradict the layout that is written
-    #[error(
-        "key `general.alignment` must be the u32 `{DEFAULT_ALIGNMENT}` or absent, found `{found}`"
-    )]
+    #[error("key `general.alignment` must be the u32 `{DEFAULT_ALIGNMENT}` or absent, found `{found}`")]
     Alignment {
         /// Value given
         found: String,
@@ -51,10 +47,7 @@ pub enum EncodeError {
 ///
 /// # Errors
 /// `Size` when bytes do not match the shape; `Alignment` for any other than the default.
-pub fn encode(
-    metadata: &[(String, Value)],
-    tensors: &[TensorData<'_>],
-) -> Result<Vec<u8>, EncodeError> {
+pub fn encode(metadata: &[(String, Value)], tensors: &[TensorData<'_>]) -> Result<Vec<u8>, EncodeError> {
     let mut out = Vec::new();
     out.extend(MAGIC);
     out.extend(VERSION.to_le_bytes());
@@ -62,9 +55,7 @@ pub fn encode(
     out.extend((metadata.len() as u64).to_le_bytes());
     for (key, value) in metadata {
         if key == "general.alignment" && *value != Value::U32(DEFAULT_ALIGNMENT as u32) {
-            return Err(EncodeError::Alignment {
-                found: value.to_string(),
-            });
+            return Err(EncodeError::Alignment { found: value.to_string() });
         }
         put_string(&mut out, key);
         out.extend((value.kind() as u32).to_le_bytes());
@@ -82,11 +73,7 @@ pub fn encode(
     Ok(out)
 }
 
-fn put_record(
-    out: &mut Vec<u8>,
-    tensor: &TensorData<'_>,
-    offset: usize,
-) -> Result<(), EncodeError> {
+fn put_record(out: &mut Vec<u8>, tensor: &TensorData<'_>, offset: usize) -> Result<(), EncodeError> {
     if tensor.dtype.size_bytes(&tensor.shape) != Some(tensor.bytes.len()) {
         return Err(EncodeError::Size {
             tensor: tensor.name.to_owned(),
@@ -177,65 +164,31 @@ mod tests {
             Value::Array(Array::F32(vec![0.5])),
             Value::Array(Array::Bool(vec![true, false])),
             Value::Array(Array::String(vec![String::new(), "b".into()])),
-            Value::Array(Array::Array(vec![
-                Array::U8(vec![]),
-                Array::Bool(vec![true]),
-            ])),
+            Value::Array(Array::Array(vec![Array::U8(vec![]), Array::Bool(vec![true])])),
             Value::Array(Array::U64(vec![4])),
             Value::Array(Array::I64(vec![-4])),
             Value::Array(Array::F64(vec![-0.25])),
         ];
-        let entries: Vec<_> = (0..)
-            .zip(values)
-            .map(|(n, value)| (format!("key.{n}"), value))
-            .collect();
+        let entries: Vec<_> = (0..).zip(values).map(|(n, value)| (format!("key.{n}"), value)).collect();
         let bytes: Vec<u8> = (0..48).collect();
         let tensors = [
-            TensorData {
-                name: "a",
-                dtype: TensorType::F32,
-                shape: vec![2, 3],
-                bytes: &bytes[..24],
-            },
-            TensorData {
-                name: "b",
-                dtype: TensorType::Q8_0,
-                shape: vec![32],
-                bytes: &bytes[..34],
-            },
+            TensorData { name: "a", dtype: TensorType::F32, shape: vec![2, 3], bytes: &bytes[..24] },
+            TensorData { name: "b", dtype: TensorType::Q8_0, shape: vec![32], bytes: &bytes[..34] },
         ];
         let file = GgufFile::from_bytes(encode(&entries, &tensors).unwrap(), "made").unwrap();
-        let read: Vec<_> = file
-            .metadata()
-            .iter()
-            .map(|(k, v)| (k.to_owned(), v.clone()))
-            .collect();
+        let read: Vec<_> = file.metadata().iter().map(|(k, v)| (k.to_owned(), v.clone())).collect();
         assert_eq!(read, entries);
         for tensor in tensors {
             let view = file.tensor(tensor.name).unwrap();
-            assert_eq!(
-                (view.dtype, &view.shape, view.bytes),
-                (tensor.dtype, &tensor.shape, tensor.bytes)
-            );
+            assert_eq!((view.dtype, &view.shape, view.bytes), (tensor.dtype, &tensor.shape, tensor.bytes));
         }
     }
 
     #[test]
     fn inconsistent_input_is_refused() {
-        let tensor = TensorData {
-            name: "a",
-            dtype: TensorType::F32,
-            shape: vec![2],
-            bytes: &[0; 7],
-        };
-        assert!(matches!(
-            encode(&[], &[tensor]),
-            Err(EncodeError::Size { size_bytes: 7, .. })
-        ));
+        let tensor = TensorData { name: "a", dtype: TensorType::F32, shape: vec![2], bytes: &[0; 7] };
+        assert!(matches!(encode(&[], &[tensor]), Err(EncodeError::Size { size_bytes: 7, .. })));
         let entry = ("general.alignment".to_owned(), Value::U32(64));
-        assert!(matches!(
-            encode(&[entry], &[]),
-            Err(EncodeError::Alignment { .. })
-        ));
+        assert!(matches!(encode(&[entry], &[]), Err(EncodeError::Alignment { .. })));
     }
 }

@@ -16,10 +16,7 @@ pub struct GgufError {
 impl GgufError {
     /// Attach the name of the file to a problem.
     pub fn new(file: &str, problem: GgufProblem) -> Self {
-        Self {
-            file: file.to_owned(),
-            problem: Box::new(problem),
-        }
+        Self { file: file.to_owned(), problem: Box::new(problem) }
     }
 
     /// What the user can do about it.
@@ -42,22 +39,13 @@ pub enum GgufProblem {
     Version { found: u32 },
     #[error("is truncated: {what} at byte {at} needs {needed} bytes, expected a file of at least {} bytes, found {size}",
         .at.saturating_add(*.needed))]
-    Truncated {
-        what: String,
-        at: u64,
-        needed: u64,
-        size: u64,
-    },
+    Truncated { what: String, at: u64, needed: u64, size: u64 },
     #[error("declares `{count}` {what}, but only {fits} fit into the rest of the file")]
     Count { what: String, count: u64, fits: u64 },
     #[error("{what} is not valid UTF-8")]
     NotUtf8 { what: String },
     #[error("{what} has a name of `{length}` bytes; accepted are 1 to {limit}")]
-    NameLength {
-        what: String,
-        length: u64,
-        limit: u64,
-    },
+    NameLength { what: String, length: u64, limit: u64 },
     #[error("key `{key}` has the unknown value type `{id}`; known are {}",
         ValueType::ALL.map(|kind| format!("{} ({})", kind as u32, kind.name())).join(", "))]
     ValueType { key: String, id: u32 },
@@ -72,51 +60,27 @@ pub enum GgufProblem {
     #[error("key `general.alignment` must be a power of two, found `{found}`")]
     Alignment { found: usize },
     #[error("tensor `{tensor}` has `{found}` dimensions; accepted are 1 to {limit}")]
-    Rank {
-        tensor: String,
-        found: u32,
-        limit: u32,
-    },
+    Rank { tensor: String, found: u32, limit: u32 },
     #[error(
         "tensor `{tensor}` has the shape `{shape:?}` (innermost first), which is empty or too large for this machine"
     )]
     Shape { tensor: String, shape: Vec<u64> },
     #[error("tensor `{tensor}`: {source}")]
-    TensorType {
-        tensor: String,
-        source: UnsupportedType,
-    },
+    TensorType { tensor: String, source: UnsupportedType },
     #[error("tensor `{tensor}` has rows of `{row}` values, which are not whole {dtype} blocks of {}", .dtype.block_size())]
-    Rows {
-        tensor: String,
-        row: usize,
-        dtype: TensorType,
-    },
+    Rows { tensor: String, row: usize, dtype: TensorType },
     #[error(
         "tensor `{tensor}` starts at the offset `{offset}`, which is not a multiple of the alignment {alignment}"
     )]
-    Offset {
-        tensor: String,
-        offset: u64,
-        alignment: usize,
-    },
+    Offset { tensor: String, offset: u64, alignment: usize },
     #[error("tensors `{first}` and `{second}` overlap")]
     Overlap { first: String, second: String },
     #[error("key `{key}` is missing")]
     MissingKey { key: String },
     #[error("key `{key}` must be {expected}, found {found_type} `{found}`")]
-    WrongType {
-        key: String,
-        expected: &'static str,
-        found_type: String,
-        found: String,
-    },
+    WrongType { key: String, expected: &'static str, found_type: String, found: String },
     #[error("key `{key}` must be {expected}, found `{found}`")]
-    Range {
-        key: String,
-        expected: String,
-        found: String,
-    },
+    Range { key: String, expected: String, found: String },
     #[error(
         "is one of {count} parts, but its name does not end in `-00001-of-{count:05}.gguf` or another part number"
     )]
@@ -124,11 +88,7 @@ pub enum GgufProblem {
     #[error("is one of {count} parts, but the name says {found}")]
     SplitNameCount { count: usize, found: usize },
     #[error("is one of {count} parts, and part `{missing}` cannot be opened: {source}")]
-    SplitMissing {
-        count: usize,
-        missing: String,
-        source: std::io::Error,
-    },
+    SplitMissing { count: usize, missing: String, source: std::io::Error },
     #[error("has `split.count` `{found}`, but the part that was opened first says {expected}")]
     SplitCount { found: usize, expected: usize },
     #[error("has `split.no` `{found}`, expected {expected} from its name")]

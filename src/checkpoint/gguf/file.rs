@@ -46,10 +46,9 @@ impl GgufFile {
                 let file = Self::assemble(name, parts)?;
                 let found = file.tensors.len();
                 match expected {
-                    Some(expected) if expected != found => Err(GgufError::new(
-                        &file.name,
-                        GgufProblem::SplitTensors { found, expected },
-                    )),
+                    Some(expected) if expected != found => {
+                        Err(GgufError::new(&file.name, GgufProblem::SplitTensors { found, expected }))
+                    }
                     _ => Ok(file),
                 }
             }
@@ -96,22 +95,13 @@ impl GgufFile {
                 file.metadata = parsed.metadata;
             }
             for tensor in parsed.tensors {
-                if file
-                    .index
-                    .insert(tensor.name.clone(), file.tensors.len())
-                    .is_some()
-                {
+                if file.index.insert(tensor.name.clone(), file.tensors.len()).is_some() {
                     return Err(GgufError::new(
                         &file.name,
-                        GgufProblem::DuplicateTensor {
-                            tensor: tensor.name,
-                        },
+                        GgufProblem::DuplicateTensor { tensor: tensor.name },
                     ));
                 }
-                file.tensors.push(TensorInfo {
-                    part: number,
-                    ..tensor
-                });
+                file.tensors.push(TensorInfo { part: number, ..tensor });
             }
             file.parts.push(part);
         }
@@ -148,12 +138,7 @@ impl GgufFile {
         let info = self.tensors.get(*self.index.get(name)?)?;
         let bytes = &self.parts.get(info.part)?.bytes;
         let bytes = bytes.get(info.offset..info.offset.checked_add(info.size_bytes)?)?;
-        Some(TensorView {
-            name: &info.name,
-            dtype: info.dtype,
-            shape: info.shape.clone(),
-            bytes,
-        })
+        Some(TensorView { name: &info.name, dtype: info.dtype, shape: info.shape.clone(), bytes })
     }
 
     /// Bytes of all parts together.
@@ -165,14 +150,46 @@ impl GgufFile {
 /// Map and check one file.
 pub(super) fn open_part(path: &Path) -> Result<(Part, Parsed), GgufError> {
     let name = path.display().to_string();
-    let bytes =
-        Bytes::map(path).map_err(|source| GgufError::new(&name, GgufProblem::Io(source)))?;
+    let bytes = Bytes::map(path).map_err(|source| GgufError::new(&name, GgufProblem::Io(source)))?;
     let parsed = parse(&bytes, &name)?;
-    Ok((
-        Part {
-            path: Some(path.to_owned()),
-            bytes,
-        },
-        parsed,
-    ))
+    Ok((Part { path: Some(path.to_owned()), bytes }, parsed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::gguf::{TensorData, Value, encode};
+    use crate::checkpoint::tensor::TensorType;
+
+    #[test]
+    fn a_file_on_disk_is_mapped_and_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("m.gguf");
+        let entries = [("general.architecture".to_owned(), Value::String("llama".into()))];
+        let data = [1.0f32, 2.0].map(f32::to_le_bytes).concat();
+        let tensor = TensorData { name: "t", dtype: TensorType::F32, shape: vec![1, 2], bytes: &data };
+        let bytes = encode(&entries, &[tensor]).unwrap();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = GgufFile::open(&path).unwrap();
+        assert_eq!(file.name(), path.display().to_string());
+        assert_eq!(file.paths().collect::<Vec<_>>(), [path.as_path()]);
+        assert_eq!((file.version(), file.size_bytes()), (3, bytes.len()));
+        assert_eq!(file.metadata().architecture().unwrap(), "llama");
+        assert_eq!(file.tensors().len(), 1);
+        assert_eq!(file.tensor("t").unwrap().to_f32(), Some(vec![1.0, 2.0]));
+        assert_eq!(file.tensor("u"), None);
+    }
+
+    #[test]
+    fn an_absent_file_and_a_doubled_tensor_are_refused() {
+        let error = GgufFile::open(Path::new("/no/such.gguf")).unwrap_err();
+        assert!(matches!(*error.problem, GgufProblem::Io(_)));
+        let tensor = TensorData { name: "t", dtype: TensorType::F32, shape: vec![1], bytes: &[0; 4] };
+        let bytes = encode(&[], &[tensor.clone(), tensor]).unwrap();
+        let error = GgufFile::from_bytes(bytes, "made").unwrap_err();
+        assert_eq!(error.to_string(), "`made`: tensor `t` appears twice");
+        let entries = [("split.count".to_owned(), Value::U16(2))];
+        let error = GgufFile::from_bytes(encode(&entries, &[]).unwrap(), "made").unwrap_err();
+        assert!(matches!(*error.problem, GgufProblem::SplitBuiltin { count: 2 }));
+    }
 }

@@ -29,16 +29,9 @@ impl Metadata {
         file: &str,
         entries: impl IntoIterator<Item = (String, Value)>,
     ) -> Result<Self, GgufError> {
-        let mut metadata = Self {
-            file: file.to_owned(),
-            ..Self::default()
-        };
+        let mut metadata = Self { file: file.to_owned(), ..Self::default() };
         for (key, value) in entries {
-            if metadata
-                .index
-                .insert(key.clone(), metadata.entries.len())
-                .is_some()
-            {
+            if metadata.index.insert(key.clone(), metadata.entries.len()).is_some() {
                 return Err(metadata.error(GgufProblem::DuplicateKey { key }));
             }
             metadata.entries.push((key, value));
@@ -63,16 +56,12 @@ impl Metadata {
 
     /// Entries in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.entries
-            .iter()
-            .map(|(key, value)| (key.as_str(), value))
+        self.entries.iter().map(|(key, value)| (key.as_str(), value))
     }
 
     /// The value of `key` as stored.
     pub fn get(&self, key: &str) -> Option<&Value> {
-        self.index
-            .get(key)
-            .map(|position| &self.entries[*position].1)
+        self.index.get(key).map(|position| &self.entries[*position].1)
     }
 
     /// Architecture name, for example `llama`; the prefix of the model's keys.
@@ -88,11 +77,7 @@ impl Metadata {
     /// # Errors
     /// `MissingKey` when `value` is `None`.
     pub fn required<T>(&self, key: &str, value: Option<T>) -> Result<T, GgufError> {
-        value.ok_or_else(|| {
-            self.error(GgufProblem::MissingKey {
-                key: key.to_owned(),
-            })
-        })
+        value.ok_or_else(|| self.error(GgufProblem::MissingKey { key: key.to_owned() }))
     }
 
     /// A count or length from an integer of any width.
@@ -170,9 +155,7 @@ impl Metadata {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Array(Array::F32(list))) => Ok(Some(Cow::Borrowed(list))),
-            Some(Value::Array(Array::F64(list))) => {
-                Ok(Some(list.iter().map(|x| *x as f32).collect()))
-            }
+            Some(Value::Array(Array::F64(list))) => Ok(Some(list.iter().map(|x| *x as f32).collect())),
             Some(other) => Err(self.wrong_type(key, "an array of floats", other)),
         }
     }
@@ -200,9 +183,7 @@ impl Metadata {
         let Some(value) = self.get(key) else {
             return Ok(None);
         };
-        let number = value
-            .as_integer()
-            .ok_or_else(|| self.wrong_type(key, "an integer", value))?;
+        let number = value.as_integer().ok_or_else(|| self.wrong_type(key, "an integer", value))?;
         match T::try_from(number) {
             Ok(number) => Ok(Some(number)),
             Err(_) => Err(self.out_of_range(key, T::BOUNDS, value)),
@@ -220,8 +201,7 @@ impl Metadata {
         let mut numbers = Vec::with_capacity(array.len());
         for element in (0..array.len()).map_while(|position| array.get(position)) {
             let number = element.as_integer().ok_or_else(wrong)?;
-            let number =
-                T::try_from(number).map_err(|_| self.out_of_range(key, T::BOUNDS, &element))?;
+            let number = T::try_from(number).map_err(|_| self.out_of_range(key, T::BOUNDS, &element))?;
             numbers.push(number);
         }
         Ok(Some(numbers))
@@ -301,22 +281,13 @@ mod tests {
 
     #[test]
     fn d010_nothing_falls_back_to_a_default() {
-        let text = metadata(Value::I32(-5))
-            .usize("key")
-            .unwrap_err()
-            .to_string();
+        let text = metadata(Value::I32(-5)).usize("key").unwrap_err().to_string();
         assert!(
             text.starts_with("`m.gguf`: key `key` must be a count") && text.ends_with("found `-5`"),
             "{text}"
         );
-        let text = metadata(Value::F32(8192.0))
-            .usize("key")
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            text,
-            "`m.gguf`: key `key` must be an integer, found f32 `8192`"
-        );
+        let text = metadata(Value::F32(8192.0)).usize("key").unwrap_err().to_string();
+        assert_eq!(text, "`m.gguf`: key `key` must be an integer, found f32 `8192`");
         assert!(metadata(Value::U64(1 << 40)).u32("key").is_err());
         assert!(metadata(Value::F64(f64::NAN)).f64("key").is_err());
         assert!(metadata(Value::String("1".into())).f64("key").is_err());
@@ -325,21 +296,9 @@ mod tests {
         assert!(metadata(Value::U8(1)).strings("key").is_err());
         assert!(metadata(Value::U8(1)).f32s("key").is_err());
         assert!(metadata(Value::U8(1)).i32s("key").is_err());
-        assert!(
-            metadata(Value::Array(Array::U32(vec![u32::MAX])))
-                .i32s("key")
-                .is_err()
-        );
-        assert!(
-            metadata(Value::Array(Array::I8(vec![-1])))
-                .usizes("key")
-                .is_err()
-        );
-        assert!(
-            metadata(Value::Array(Array::Bool(vec![true])))
-                .usizes("key")
-                .is_err()
-        );
+        assert!(metadata(Value::Array(Array::U32(vec![u32::MAX]))).i32s("key").is_err());
+        assert!(metadata(Value::Array(Array::I8(vec![-1]))).usizes("key").is_err());
+        assert!(metadata(Value::Array(Array::Bool(vec![true]))).usizes("key").is_err());
     }
 
     #[test]
@@ -351,18 +310,13 @@ mod tests {
         assert!(meta.f32s("x").unwrap().is_none() && meta.i32s("x").unwrap().is_none());
         let text = meta.architecture().unwrap_err().to_string();
         assert_eq!(text, "`m.gguf`: key `general.architecture` is missing");
-        assert_eq!(
-            (meta.len(), meta.is_empty(), meta.iter().count()),
-            (1, false, 1)
-        );
+        assert_eq!((meta.len(), meta.is_empty(), meta.iter().count()), (1, false, 1));
     }
 
     #[test]
     fn duplicate_keys_are_refused() {
         let entries = ["a", "a"].map(|key| (key.to_owned(), Value::U8(0)));
-        let text = Metadata::from_entries("m.gguf", entries)
-            .unwrap_err()
-            .to_string();
+        let text = Metadata::from_entries("m.gguf", entries).unwrap_err().to_string();
         assert_eq!(text, "`m.gguf`: key `a` appears twice");
     }
 

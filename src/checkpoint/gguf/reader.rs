@@ -67,11 +67,7 @@ impl<'a> Reader<'a> {
         let fits = self.remaining() / min_bytes;
         match usize::try_from(count) {
             Ok(count) if count <= fits => Ok(count),
-            _ => Err(GgufProblem::Count {
-                what: what.to_owned(),
-                count,
-                fits: fits as u64,
-            }),
+            _ => Err(GgufProblem::Count { what: what.to_owned(), count, fits: fits as u64 }),
         }
     }
 
@@ -79,11 +75,7 @@ impl<'a> Reader<'a> {
     pub(super) fn name(&mut self, limit: u64, what: &str) -> Result<String, GgufProblem> {
         let length = self.u64(what)?;
         if length == 0 || length > limit {
-            return Err(GgufProblem::NameLength {
-                what: what.to_owned(),
-                length,
-                limit,
-            });
+            return Err(GgufProblem::NameLength { what: what.to_owned(), length, limit });
         }
         self.text(length, what)
     }
@@ -97,9 +89,7 @@ impl<'a> Reader<'a> {
         let bytes = self.take(length, what)?;
         match std::str::from_utf8(bytes) {
             Ok(text) => Ok(text.to_owned()),
-            Err(_) => Err(GgufProblem::NotUtf8 {
-                what: what.to_owned(),
-            }),
+            Err(_) => Err(GgufProblem::NotUtf8 { what: what.to_owned() }),
         }
     }
 
@@ -107,19 +97,13 @@ impl<'a> Reader<'a> {
         match self.array(what)? {
             [0] => Ok(false),
             [1] => Ok(true),
-            [found] => Err(GgufProblem::Bool {
-                key: key.to_owned(),
-                found,
-            }),
+            [found] => Err(GgufProblem::Bool { key: key.to_owned(), found }),
         }
     }
 
     fn value_type(&mut self, key: &str, what: &str) -> Result<ValueType, GgufProblem> {
         let id = self.u32(what)?;
-        ValueType::from_id(id).ok_or_else(|| GgufProblem::ValueType {
-            key: key.to_owned(),
-            id,
-        })
+        ValueType::from_id(id).ok_or_else(|| GgufProblem::ValueType { key: key.to_owned(), id })
     }
 
     /// The value of `key`: its type tag and what follows.
@@ -145,10 +129,7 @@ impl<'a> Reader<'a> {
     /// An array: element type, count, elements. `depth`: levels of arrays, this one included.
     fn list(&mut self, key: &str, what: &str, depth: usize) -> Result<Array, GgufProblem> {
         if depth > MAX_ARRAY_DEPTH {
-            return Err(GgufProblem::Nesting {
-                key: key.to_owned(),
-                limit: MAX_ARRAY_DEPTH,
-            });
+            return Err(GgufProblem::Nesting { key: key.to_owned(), limit: MAX_ARRAY_DEPTH });
         }
         let kind = self.value_type(key, what)?;
         let count = self.u64(what)?;
@@ -165,21 +146,15 @@ impl<'a> Reader<'a> {
             ValueType::U64 => Array::U64(self.numbers(count, what, u64::from_le_bytes)?),
             ValueType::I64 => Array::I64(self.numbers(count, what, i64::from_le_bytes)?),
             ValueType::F64 => Array::F64(self.numbers(count, what, f64::from_le_bytes)?),
-            ValueType::Bool => Array::Bool(
-                (0..count)
-                    .map(|_| self.bool(key, what))
-                    .collect::<Result<_, _>>()?,
-            ),
-            ValueType::String => Array::String(
-                (0..count)
-                    .map(|_| self.string(what))
-                    .collect::<Result<_, _>>()?,
-            ),
-            ValueType::Array => Array::Array(
-                (0..count)
-                    .map(|_| self.list(key, what, depth + 1))
-                    .collect::<Result<_, _>>()?,
-            ),
+            ValueType::Bool => {
+                Array::Bool((0..count).map(|_| self.bool(key, what)).collect::<Result<_, _>>()?)
+            }
+            ValueType::String => {
+                Array::String((0..count).map(|_| self.string(what)).collect::<Result<_, _>>()?)
+            }
+            ValueType::Array => {
+                Array::Array((0..count).map(|_| self.list(key, what, depth + 1)).collect::<Result<_, _>>()?)
+            }
         })
     }
 
@@ -191,11 +166,6 @@ impl<'a> Reader<'a> {
         convert: fn([u8; N]) -> T,
     ) -> Result<Vec<T>, GgufProblem> {
         let bytes = self.take((count as u64).saturating_mul(N as u64), what)?;
-        Ok(bytes
-            .as_chunks::<N>()
-            .0
-            .iter()
-            .map(|chunk| convert(*chunk))
-            .collect())
+        Ok(bytes.as_chunks::<N>().0.iter().map(|chunk| convert(*chunk)).collect())
     }
 }

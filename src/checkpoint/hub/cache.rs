@@ -66,8 +66,7 @@ mod tests {
         std::fs::write(snapshot_root.join("a"), "").unwrap();
         let cache = Cache::new(root.clone());
         let find = |revision: &str| {
-            let repo =
-                Repo::with_revision("org/name".into(), hf_hub::RepoType::Model, revision.into());
+            let repo = Repo::with_revision("org/name".into(), hf_hub::RepoType::Model, revision.into());
             snapshot(&cache, &repo)
         };
         assert_eq!(find("main"), Some(snapshot_root.clone()));

@@ -29,120 +29,47 @@ pub enum HubError {
     NoCacheFolder { repo: String },
     #[error("cannot use the Hub client: {reason}")]
     Client { reason: String },
-    #[error(
-        "`{endpoint}` refuses access to `{repo}` (401): it is private or gated, or it does not exist"
-    )]
-    Unauthorized {
-        endpoint: String,
-        repo: String,
-        token_sent: bool,
-    },
+    #[error("`{endpoint}` refuses access to `{repo}` (401): it is private or gated, or it does not exist")]
+    Unauthorized { endpoint: String, repo: String, token_sent: bool },
     #[error("`{endpoint}` forbids access to `{repo}` (403): the account has not been granted it")]
-    Forbidden {
-        endpoint: String,
-        repo: String,
-        token_sent: bool,
-    },
+    Forbidden { endpoint: String, repo: String, token_sent: bool },
     #[error("`{endpoint}` has no `{repo}` at revision `{revision}` (404)")]
-    NotFound {
-        endpoint: String,
-        repo: String,
-        revision: String,
-    },
+    NotFound { endpoint: String, repo: String, revision: String },
     #[error("`{repo}` lists the file `{file}`, but `{endpoint}` does not have it (404)")]
-    FileNotFound {
-        endpoint: String,
-        repo: String,
-        file: String,
-    },
+    FileNotFound { endpoint: String, repo: String, file: String },
     #[error("cannot fetch `{file}` of `{repo}` from `{endpoint}`: {reason}")]
-    Transport {
-        endpoint: String,
-        repo: String,
-        file: String,
-        reason: String,
-    },
+    Transport { endpoint: String, repo: String, file: String, reason: String },
     #[error("`{file}` of `{repo}` is incomplete: expected {expected} bytes, found {found}")]
-    Incomplete {
-        repo: String,
-        file: String,
-        expected: u64,
-        found: u64,
-    },
+    Incomplete { repo: String, file: String, expected: u64, found: u64 },
     #[error("`{repo}` changed while it was fetched: file `{file}` is not of commit `{commit}`")]
-    Changed {
-        repo: String,
-        file: String,
-        commit: String,
-    },
+    Changed { repo: String, file: String, commit: String },
     #[error("`{repo}` names {what} `{found}`, which is not safe to use as a path")]
-    UnsafeName {
-        repo: String,
-        what: &'static str,
-        found: String,
-    },
+    UnsafeName { repo: String, what: &'static str, found: String },
     #[error("revision `{revision}` of `{repo}` is not in the cache `{}`, and the run is offline", .cache.display())]
-    NotCached {
-        repo: String,
-        revision: String,
-        cache: PathBuf,
-    },
+    NotCached { repo: String, revision: String, cache: PathBuf },
     #[error("`{file}` of `{repo}` is not in the cache `{}`, and the run is offline", .cache.display())]
-    FileNotCached {
-        repo: String,
-        file: String,
-        cache: PathBuf,
-    },
+    FileNotCached { repo: String, file: String, cache: PathBuf },
     #[error("`{repo}` has no GGUF file `{quant}` in {place}; found {}", list(.found))]
-    NoQuant {
-        repo: String,
-        quant: String,
-        place: Place,
-        found: Vec<String>,
-    },
+    NoQuant { repo: String, quant: String, place: Place, found: Vec<String> },
     #[error("`{repo}` has several GGUF files to choose from in {place}: {}", list(.found))]
-    Ambiguous {
-        repo: String,
-        place: Place,
-        found: Vec<String>,
-    },
+    Ambiguous { repo: String, place: Place, found: Vec<String> },
     #[error("`{repo}` lacks part `{missing}` of the split file `{opened}` in {place}")]
-    PartMissing {
-        repo: String,
-        place: Place,
-        opened: String,
-        missing: String,
-    },
+    PartMissing { repo: String, place: Place, opened: String, missing: String },
     #[error("`{repo}` lacks `{missing}` in {place}")]
-    Missing {
-        repo: String,
-        place: Place,
-        missing: String,
-    },
+    Missing { repo: String, place: Place, missing: String },
     #[error("`{repo}` has neither GGUF files nor `model.safetensors` in {place}; found {}", list(.found))]
-    NoWeights {
-        repo: String,
-        place: Place,
-        found: Vec<String>,
-    },
+    NoWeights { repo: String, place: Place, found: Vec<String> },
     #[error("`{repo}`: the index of the weights cannot be used: {reason}")]
     Index { repo: String, reason: String },
     #[error("cannot use the cache: `{}`: {source}", .path.display())]
-    Cache {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Cache { path: PathBuf, source: std::io::Error },
 }
 
 /// Most names in one message.
 const LISTED: usize = 40;
 
 fn list(names: &[String]) -> String {
-    let shown: Vec<String> = names
-        .iter()
-        .take(LISTED)
-        .map(|name| format!("`{name}`"))
-        .collect();
+    let shown: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{name}`")).collect();
     match names.len() {
         0 => "nothing".to_owned(),
         n if n > LISTED => format!("{} and {} more", shown.join(", "), n - LISTED),
@@ -200,39 +127,15 @@ mod tests {
     fn hints_say_what_to_do() {
         let repo = || "org/name".to_owned();
         let endpoint = || "https://host".to_owned();
-        let error = HubError::Forbidden {
-            endpoint: endpoint(),
-            repo: repo(),
-            token_sent: false,
-        };
+        let error = HubError::Forbidden { endpoint: endpoint(), repo: repo(), token_sent: false };
         let hint = error.hint().unwrap();
-        assert!(
-            hint.contains("https://host/org/name") && hint.contains("HF_TOKEN"),
-            "{hint}"
-        );
-        let error = HubError::Unauthorized {
-            endpoint: endpoint(),
-            repo: repo(),
-            token_sent: true,
-        };
+        assert!(hint.contains("https://host/org/name") && hint.contains("HF_TOKEN"), "{hint}");
+        let error = HubError::Unauthorized { endpoint: endpoint(), repo: repo(), token_sent: true };
         assert!(error.to_string().contains("(401)") && error.hint().unwrap().contains("valid"));
         let found = vec!["m-Q4_0.gguf".to_owned()];
-        let error = HubError::Ambiguous {
-            repo: repo(),
-            place: Place::Hub,
-            found,
-        };
-        assert_eq!(
-            error.hint().unwrap(),
-            "choose one, for example `org/name:Q4_0`"
-        );
-        let error = HubError::NotCached {
-            repo: repo(),
-            revision: "main".into(),
-            cache: "/c".into(),
-        };
-        assert!(
-            error.to_string().contains("offline") && error.hint().unwrap().contains("--offline")
-        );
+        let error = HubError::Ambiguous { repo: repo(), place: Place::Hub, found };
+        assert_eq!(error.hint().unwrap(), "choose one, for example `org/name:Q4_0`");
+        let error = HubError::NotCached { repo: repo(), revision: "main".into(), cache: "/c".into() };
+        assert!(error.to_string().contains("offline") && error.hint().unwrap().contains("--offline"));
     }
 }

@@ -63,9 +63,7 @@ pub fn pull(
     options: &HubOptions,
 ) -> Result<Pulled, HubError> {
     let Some(folder) = &options.cache_dir else {
-        return Err(HubError::NoCacheFolder {
-            repo: repo.to_owned(),
-        });
+        return Err(HubError::NoCacheFolder { repo: repo.to_owned() });
     };
     let revision = revision.unwrap_or(DEFAULT_REVISION);
     let handle = Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned());
@@ -78,28 +76,14 @@ pub fn pull(
                 cache: folder.clone(),
             });
         };
-        let files = cache::list(&snapshot).map_err(|source| HubError::Cache {
-            path: snapshot.clone(),
-            source,
-        })?;
-        (
-            Box::new(Offline {
-                repo,
-                cache: folder,
-                snapshot,
-            }),
-            files,
-        )
+        let files =
+            cache::list(&snapshot).map_err(|source| HubError::Cache { path: snapshot.clone(), source })?;
+        (Box::new(Offline { repo, cache: folder, snapshot }), files)
     } else {
         let (online, files) = Online::connect(repo, handle, cache, options)?;
         (Box::new(online), files)
     };
-    let request = Request {
-        repo,
-        quant,
-        place: source.place(),
-        files: &files,
-    };
+    let request = Request { repo, quant, place: source.place(), files: &files };
     let pulled = fetch(repo, request.select()?, &*source)?;
     source.finish()?;
     Ok(pulled)
@@ -108,20 +92,13 @@ pub fn pull(
 fn fetch(repo: &str, selection: Selection, source: &dyn Source) -> Result<Pulled, HubError> {
     let (files, indexed) = match selection {
         Selection::Gguf(parts) => {
-            let paths = parts
-                .iter()
-                .map(|part| source.file(part))
-                .collect::<Result<Vec<_>, _>>()?;
+            let paths = parts.iter().map(|part| source.file(part)).collect::<Result<Vec<_>, _>>()?;
             let missing = || HubError::Missing {
                 repo: repo.to_owned(),
                 place: source.place(),
                 missing: "GGUF".to_owned(),
             };
-            return paths
-                .into_iter()
-                .next()
-                .map(Pulled::Gguf)
-                .ok_or_else(missing);
+            return paths.into_iter().next().map(Pulled::Gguf).ok_or_else(missing);
         }
         Selection::Folder { files, indexed } => (files, indexed),
     };
@@ -130,13 +107,10 @@ fn fetch(repo: &str, selection: Selection, source: &dyn Source) -> Result<Pulled
     }
     if indexed {
         let path = source.file(INDEX_FILE)?;
-        let unusable = |reason: String| HubError::Index {
-            repo: repo.to_owned(),
-            reason,
-        };
+        let unusable = |reason: String| HubError::Index { repo: repo.to_owned(), reason };
         let bytes = sidecar::read(&path).map_err(|error| unusable(error.to_string()))?;
-        let index = Index::parse(&bytes.unwrap_or_default())
-            .map_err(|problem| unusable(problem.to_string()))?;
+        let index =
+            Index::parse(&bytes.unwrap_or_default()).map_err(|problem| unusable(problem.to_string()))?;
         for shard in index.shards() {
             source.file(shard)?;
         }
@@ -208,20 +182,14 @@ impl<'a> Online<'a> {
         cache: Cache,
         options: &HubOptions,
     ) -> Result<(Self, Vec<String>), HubError> {
-        let endpoint = options
-            .endpoint
-            .as_deref()
-            .unwrap_or(DEFAULT_ENDPOINT)
-            .trim_end_matches('/');
+        let endpoint = options.endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT).trim_end_matches('/');
         let token = options.token.clone().or_else(|| cache.token());
         let token_sent = token.is_some();
         let client: Api = ApiBuilder::from_cache(cache.clone())
             .with_endpoint(endpoint.to_owned())
             .with_token(token)
             .build()
-            .map_err(|error| HubError::Client {
-                reason: error.to_string(),
-            })?;
+            .map_err(|error| HubError::Client { reason: error.to_string() })?;
         let mut online = Self {
             repo,
             endpoint: endpoint.to_owned(),
@@ -243,50 +211,24 @@ impl<'a> Online<'a> {
         if !cache::is_commit(&info.sha) {
             return Err(online.unsafe_name("the commit", &info.sha));
         }
-        let files: Vec<String> = info
-            .siblings
-            .into_iter()
-            .map(|sibling| sibling.rfilename)
-            .collect();
+        let files: Vec<String> = info.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
         online.snapshot = online.cached.pointer_path(&info.sha);
         online.commit = info.sha;
         Ok((online, files))
     }
 
     fn failed(&self, file: &str, error: &ApiError) -> HubError {
-        let (endpoint, repo, token_sent) =
-            (self.endpoint.clone(), self.repo.to_owned(), self.token_sent);
+        let (endpoint, repo, token_sent) = (self.endpoint.clone(), self.repo.to_owned(), self.token_sent);
         match status(error) {
-            Some(401) => HubError::Unauthorized {
-                endpoint,
-                repo,
-                token_sent,
-            },
-            Some(403) => HubError::Forbidden {
-                endpoint,
-                repo,
-                token_sent,
-            },
-            Some(404) => HubError::FileNotFound {
-                endpoint,
-                repo,
-                file: file.to_owned(),
-            },
-            _ => HubError::Transport {
-                endpoint,
-                repo,
-                file: file.to_owned(),
-                reason: error.to_string(),
-            },
+            Some(401) => HubError::Unauthorized { endpoint, repo, token_sent },
+            Some(403) => HubError::Forbidden { endpoint, repo, token_sent },
+            Some(404) => HubError::FileNotFound { endpoint, repo, file: file.to_owned() },
+            _ => HubError::Transport { endpoint, repo, file: file.to_owned(), reason: error.to_string() },
         }
     }
 
     fn unsafe_name(&self, what: &'static str, found: &str) -> HubError {
-        HubError::UnsafeName {
-            repo: self.repo.to_owned(),
-            what,
-            found: found.to_owned(),
-        }
+        HubError::UnsafeName { repo: self.repo.to_owned(), what, found: found.to_owned() }
     }
 }
 
@@ -308,10 +250,8 @@ impl Source for Online<'_> {
             return Ok(path);
         }
         let (bar, size_bytes) = Bar::new(self.quiet);
-        let fetched = self
-            .api
-            .download_with_progress(name, bar)
-            .map_err(|error| self.failed(name, &error))?;
+        let fetched =
+            self.api.download_with_progress(name, bar).map_err(|error| self.failed(name, &error))?;
         if fetched != path {
             return Err(HubError::Changed {
                 repo: self.repo.to_owned(),
@@ -319,16 +259,11 @@ impl Source for Online<'_> {
                 commit: self.commit.clone(),
             });
         }
-        let io = |source| HubError::Cache {
-            path: path.clone(),
-            source,
-        };
+        let io = |source| HubError::Cache { path: path.clone(), source };
         let found = std::fs::metadata(&path).map_err(io)?.len();
         if found != size_bytes.get() {
             let blob = std::fs::canonicalize(&path).map_err(io)?;
-            std::fs::remove_file(&path)
-                .and_then(|()| std::fs::remove_file(blob))
-                .map_err(io)?;
+            std::fs::remove_file(&path).and_then(|()| std::fs::remove_file(blob)).map_err(io)?;
             return Err(HubError::Incomplete {
                 repo: self.repo.to_owned(),
                 file: name.to_owned(),
@@ -341,10 +276,7 @@ impl Source for Online<'_> {
 
     /// Let the revision mean this commit from now on, also when nothing had to be fetched.
     fn finish(&self) -> Result<(), HubError> {
-        let io = |source| HubError::Cache {
-            path: self.snapshot.clone(),
-            source,
-        };
+        let io = |source| HubError::Cache { path: self.snapshot.clone(), source };
         self.cached.create_ref(&self.commit).map_err(io)
     }
 }

@@ -18,23 +18,13 @@ pub(super) struct Bar {
 impl Bar {
     /// A bar, and the cell that gets the size of the file once the server has told it.
     pub(super) fn new(quiet: bool) -> (Self, Rc<Cell<u64>>) {
-        let target = if quiet {
-            ProgressDrawTarget::hidden()
-        } else {
-            ProgressDrawTarget::stderr()
-        };
+        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         let bar = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
             bar.set_style(style);
         }
         let size_bytes = Rc::new(Cell::new(0));
-        (
-            Self {
-                bar,
-                size_bytes: Rc::clone(&size_bytes),
-            },
-            size_bytes,
-        )
+        (Self { bar, size_bytes: Rc::clone(&size_bytes) }, size_bytes)
     }
 }
 

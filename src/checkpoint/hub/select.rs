@@ -103,8 +103,7 @@ impl Request<'_> {
         for file in self.files {
             let name = file_name(file);
             let lower = name.to_ascii_lowercase();
-            if !lower.ends_with(".gguf") || NOT_A_MODEL.iter().any(|start| lower.starts_with(start))
-            {
+            if !lower.ends_with(".gguf") || NOT_A_MODEL.iter().any(|start| lower.starts_with(start)) {
                 continue;
             }
             let folder = &file[..file.len() - name.len()];
@@ -137,19 +136,11 @@ impl Request<'_> {
     }
 
     fn ambiguous(&self, found: Vec<String>) -> HubError {
-        HubError::Ambiguous {
-            repo: self.repo.to_owned(),
-            place: self.place,
-            found,
-        }
+        HubError::Ambiguous { repo: self.repo.to_owned(), place: self.place, found }
     }
 
     fn missing(&self, name: &str) -> HubError {
-        HubError::Missing {
-            repo: self.repo.to_owned(),
-            place: self.place,
-            missing: name.to_owned(),
-        }
+        HubError::Missing { repo: self.repo.to_owned(), place: self.place, missing: name.to_owned() }
     }
 }
 
@@ -162,9 +153,7 @@ fn stem(file: &str) -> &str {
     let name = file_name(file);
     match PartName::parse(name) {
         Some(part) => part.prefix,
-        None => name
-            .get(..name.len().saturating_sub(".gguf".len()))
-            .unwrap_or(name),
+        None => name.get(..name.len().saturating_sub(".gguf".len())).unwrap_or(name),
     }
 }
 
@@ -189,48 +178,24 @@ mod tests {
 
     fn select(files: &[&str], quant: Option<&str>) -> Result<Selection, HubError> {
         let files: Vec<String> = files.iter().map(|file| (*file).to_owned()).collect();
-        Request {
-            repo: "org/name",
-            quant,
-            place: Place::Hub,
-            files: &files,
-        }
-        .select()
+        Request { repo: "org/name", quant, place: Place::Hub, files: &files }.select()
     }
 
     fn gguf(files: &[&str]) -> Selection {
         Selection::Gguf(files.iter().map(|file| (*file).to_owned()).collect())
     }
 
-    const QUANTS: [&str; 6] = [
-        "README.md",
-        "m-Q4_K_M.gguf",
-        "m-IQ4_K_M.gguf",
-        "m-BF16.gguf",
-        "m-F16.gguf",
-        "mmproj-m-F16.gguf",
-    ];
+    const QUANTS: [&str; 6] =
+        ["README.md", "m-Q4_K_M.gguf", "m-IQ4_K_M.gguf", "m-BF16.gguf", "m-F16.gguf", "mmproj-m-F16.gguf"];
 
     #[test]
     fn a_quantisation_is_found_as_a_word() {
-        assert_eq!(
-            select(&QUANTS, Some("Q4_K_M")).unwrap(),
-            gguf(&["m-Q4_K_M.gguf"])
-        );
+        assert_eq!(select(&QUANTS, Some("Q4_K_M")).unwrap(), gguf(&["m-Q4_K_M.gguf"]));
         assert_eq!(select(&QUANTS, Some("f16")).unwrap(), gguf(&["m-F16.gguf"]));
-        assert_eq!(
-            select(&QUANTS, Some("m-BF16.gguf")).unwrap(),
-            gguf(&["m-BF16.gguf"])
-        );
-        assert_eq!(
-            select(&["m.q8_0.gguf"], Some("Q8_0")).unwrap(),
-            gguf(&["m.q8_0.gguf"])
-        );
+        assert_eq!(select(&QUANTS, Some("m-BF16.gguf")).unwrap(), gguf(&["m-BF16.gguf"]));
+        assert_eq!(select(&["m.q8_0.gguf"], Some("Q8_0")).unwrap(), gguf(&["m.q8_0.gguf"]));
         let error = select(&QUANTS, Some("Q4_K")).unwrap_err();
-        assert!(
-            matches!(&error, HubError::NoQuant { found, .. } if found.len() == 4),
-            "{error}"
-        );
+        assert!(matches!(&error, HubError::NoQuant { found, .. } if found.len() == 4), "{error}");
     }
 
     #[test]
@@ -238,10 +203,7 @@ mod tests {
         let error = select(&QUANTS, None).unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, HubError::Ambiguous { .. }));
-        assert!(
-            text.contains("`m-Q4_K_M.gguf`") && !text.contains("mmproj"),
-            "{text}"
-        );
+        assert!(text.contains("`m-Q4_K_M.gguf`") && !text.contains("mmproj"), "{text}");
         let error = select(&["a-Q4_0.gguf", "b-Q4_0.gguf"], Some("Q4_0")).unwrap_err();
         assert!(matches!(error, HubError::Ambiguous { .. }));
         assert_eq!(select(&["x.gguf"], None).unwrap(), gguf(&["x.gguf"]));
@@ -249,10 +211,7 @@ mod tests {
 
     #[test]
     fn d107_all_parts_of_a_split_file_are_chosen() {
-        let parts = [
-            "d/m-Q8_0-00001-of-00002.gguf",
-            "d/m-Q8_0-00002-of-00002.gguf",
-        ];
+        let parts = ["d/m-Q8_0-00001-of-00002.gguf", "d/m-Q8_0-00002-of-00002.gguf"];
         for quant in [None, Some("Q8_0"), Some(parts[1])] {
             assert_eq!(select(&parts, quant).unwrap(), gguf(&parts));
         }
@@ -264,21 +223,10 @@ mod tests {
 
     #[test]
     fn safetensors_come_with_config_and_tokenizer() {
-        let files = [
-            "config.json",
-            "tokenizer.json",
-            "model.safetensors",
-            "pytorch_model.bin",
-        ];
+        let files = ["config.json", "tokenizer.json", "model.safetensors", "pytorch_model.bin"];
         let expected = ["config.json", "tokenizer.json", "model.safetensors"].map(str::to_owned);
         let selection = select(&files, None).unwrap();
-        assert_eq!(
-            selection,
-            Selection::Folder {
-                files: expected.into(),
-                indexed: false
-            }
-        );
+        assert_eq!(selection, Selection::Folder { files: expected.into(), indexed: false });
         let files = ["config.json", "model.safetensors", INDEX_FILE];
         let selection = select(&files, None).unwrap();
         assert!(matches!(selection, Selection::Folder { indexed: true, .. }));

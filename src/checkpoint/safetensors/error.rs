@@ -29,9 +29,7 @@ pub enum SafetensorsProblem {
     HeaderLength { found: u64 },
     #[error("has an invalid header: {0}")]
     Header(serde_json::Error),
-    #[error(
-        "tensor `{tensor}` has the type `{found}`, which is not supported; supported are F32, F16, BF16"
-    )]
+    #[error("tensor `{tensor}` has the type `{found}`, which is not supported; supported are F32, F16, BF16")]
     TensorType { tensor: String, found: String },
     #[error("has neither `model.safetensors` nor `model.safetensors.index.json`; found {found}")]
     NoWeights { found: String },
@@ -62,10 +60,7 @@ impl SafetensorsError {
             P::ShardMissing { .. } => {
                 "fetch the missing file; if the index is left over from another model, remove it"
             }
-            P::Index { .. }
-            | P::IndexPath { .. }
-            | P::TensorMissing { .. }
-            | P::Unlisted { .. } => {
+            P::Index { .. } | P::IndexPath { .. } | P::TensorMissing { .. } | P::Unlisted { .. } => {
                 "index and weights do not belong together: fetch the checkpoint again"
             }
             P::Io(_) | P::IndexRead(_) => return None,

@@ -17,8 +17,7 @@ impl Index {
     /// Read the index and check that every file lies in the folder.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Problem> {
         let invalid = |reason: String| Problem::Index { reason };
-        let value: Value =
-            serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
+        let value: Value = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
         let Some(map) = value.get("weight_map").and_then(Value::as_object) else {
             return Err(invalid("key `weight_map` must be an object".to_owned()));
         };
@@ -28,15 +27,10 @@ impl Index {
         let mut files = BTreeMap::new();
         for (tensor, file) in map {
             let Some(file) = file.as_str() else {
-                return Err(invalid(format!(
-                    "tensor `{tensor}` must name a file, found `{file}`"
-                )));
+                return Err(invalid(format!("tensor `{tensor}` must name a file, found `{file}`")));
             };
             if !stays_inside(file) {
-                return Err(Problem::IndexPath {
-                    tensor: tensor.clone(),
-                    file: file.to_owned(),
-                });
+                return Err(Problem::IndexPath { tensor: tensor.clone(), file: file.to_owned() });
             }
             files.insert(tensor.clone(), file.to_owned());
         }
@@ -53,9 +47,7 @@ impl Index {
 pub(crate) fn stays_inside(file: &str) -> bool {
     let foreign = |c: char| c == '\\' || c == ':' || c.is_control();
     let mut components = Path::new(file).components();
-    !file.is_empty()
-        && !file.contains(foreign)
-        && components.all(|part| matches!(part, Component::Normal(_)))
+    !file.is_empty() && !file.contains(foreign) && components.all(|part| matches!(part, Component::Normal(_)))
 }
 
 #[cfg(test)]
@@ -72,16 +64,7 @@ mod tests {
 
     #[test]
     fn d105_paths_that_leave_the_folder_are_refused() {
-        for file in [
-            "../x",
-            "/etc/passwd",
-            "a/../../x",
-            "C:\\x",
-            "..\\x",
-            "",
-            "a\0b",
-            ".",
-        ] {
+        for file in ["../x", "/etc/passwd", "a/../../x", "C:\\x", "..\\x", "", "a\0b", "."] {
             let text = serde_json::json!({ "weight_map": { "t": file } }).to_string();
             let problem = Index::parse(text.as_bytes()).unwrap_err();
             assert!(matches!(problem, Problem::IndexPath { .. }), "{file}");
@@ -91,18 +74,10 @@ mod tests {
 
     #[test]
     fn broken_indexes_are_refused() {
-        for text in [
-            "",
-            "[]",
-            "{}",
-            r#"{"weight_map": []}"#,
-            r#"{"weight_map": {}}"#,
-            r#"{"weight_map": {"a": 1}}"#,
-        ] {
-            assert!(
-                matches!(Index::parse(text.as_bytes()), Err(Problem::Index { .. })),
-                "{text}"
-            );
+        for text in
+            ["", "[]", "{}", r#"{"weight_map": []}"#, r#"{"weight_map": {}}"#, r#"{"weight_map": {"a": 1}}"#]
+        {
+            assert!(matches!(Index::parse(text.as_bytes()), Err(Problem::Index { .. })), "{text}");
         }
     }
 }

@@ -35,17 +35,10 @@ pub(super) struct Record {
 
 impl Shard {
     pub(super) fn open(path: &Path) -> Result<Self, SafetensorsError> {
-        let fail = |problem| SafetensorsError {
-            path: path.to_owned(),
-            problem: Box::new(problem),
-        };
+        let fail = |problem| SafetensorsError { path: path.to_owned(), problem: Box::new(problem) };
         let bytes = Bytes::map(path).map_err(|source| fail(Problem::Io(source)))?;
         let tensors = read_header(&bytes).map_err(fail)?;
-        Ok(Self {
-            path: path.to_owned(),
-            bytes,
-            tensors,
-        })
+        Ok(Self { path: path.to_owned(), bytes, tensors })
     }
 }
 
@@ -57,19 +50,13 @@ impl Shard {
 fn read_header(bytes: &[u8]) -> Result<BTreeMap<String, Record>, SafetensorsProblem> {
     let found = bytes.len() as u64;
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
-        return Err(Problem::Truncated {
-            expected: LENGTH_BYTES as u64,
-            found,
-        });
+        return Err(Problem::Truncated { expected: LENGTH_BYTES as u64, found });
     };
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER_BYTES {
         return Err(Problem::HeaderLength { found: length });
     }
-    let truncated = Problem::Truncated {
-        expected: length + LENGTH_BYTES as u64,
-        found,
-    };
+    let truncated = Problem::Truncated { expected: length + LENGTH_BYTES as u64, found };
     let Ok(length) = usize::try_from(length) else {
         return Err(truncated);
     };
@@ -78,11 +65,7 @@ fn read_header(bytes: &[u8]) -> Result<BTreeMap<String, Record>, SafetensorsProb
     };
     let metadata: Metadata = serde_json::from_slice(header).map_err(Problem::Header)?;
     let infos = metadata.tensors();
-    let data_bytes = infos
-        .values()
-        .map(|info| info.data_offsets.1 as u64)
-        .max()
-        .unwrap_or(0);
+    let data_bytes = infos.values().map(|info| info.data_offsets.1 as u64).max().unwrap_or(0);
     let start = LENGTH_BYTES + length;
     let expected = data_bytes.saturating_add(start as u64);
     if expected > found {
@@ -97,21 +80,11 @@ fn read_header(bytes: &[u8]) -> Result<BTreeMap<String, Record>, SafetensorsProb
             Dtype::F16 => TensorType::F16,
             Dtype::BF16 => TensorType::BF16,
             other => {
-                return Err(Problem::TensorType {
-                    tensor,
-                    found: format!("{other:?}"),
-                });
+                return Err(Problem::TensorType { tensor, found: format!("{other:?}") });
             }
         };
         let (from, to) = info.data_offsets;
-        Ok((
-            tensor,
-            Record {
-                dtype,
-                shape: info.shape.clone(),
-                range: start + from..start + to,
-            },
-        ))
+        Ok((tensor, Record { dtype, shape: info.shape.clone(), range: start + from..start + to }))
     });
     records.collect()
 }
