@@ -362,6 +362,10 @@ fn a_cache_folder_is_needed_and_pull_tells_what_it_found() {
     assert!(matches!(&error, HubError::NoCacheFolder { .. }) && error.hint().is_some());
     let cache = tempfile::tempdir().unwrap();
     let server = Server::start(quant_site());
+    let blocked = cache.path().join("file");
+    std::fs::write(&blocked, "").unwrap();
+    let error = pull(REPO, None, Some("Q8_0"), &server.options(&blocked)).unwrap_err();
+    assert!(matches!(&error, HubError::Store { file, .. } if file == "m-Q8_0.gguf"), "{error}");
     let pulled = pull(REPO, Some("main"), Some("Q8_0"), &server.options(cache.path())).unwrap();
     assert!(matches!(pulled, Pulled::Gguf(path) if path.ends_with("m-Q8_0.gguf")));
     *server.site.lock().unwrap() = sharded_site();

@@ -25,10 +25,7 @@ impl Bytes {
         let file = File::open(path)?;
         let status = file.metadata()?;
         if !status.is_file() {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "not a regular file",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
         if status.len() == 0 {
             return Ok(Self::Owned(Vec::new())); // some systems refuse an empty map

@@ -162,10 +162,7 @@ impl TensorType {
     /// # Errors
     /// `UnsupportedType`, which names the type when ggml knows it.
     pub fn from_ggml_id(id: u32) -> Result<Self, UnsupportedType> {
-        Self::ALL
-            .into_iter()
-            .find(|dtype| dtype.ggml_id() == id)
-            .ok_or(UnsupportedType { id })
+        Self::ALL.into_iter().find(|dtype| dtype.ggml_id() == id).ok_or(UnsupportedType { id })
     }
 
     /// Bytes of a tensor of this type, or `None` when its rows are not whole blocks or the size overflows.
@@ -176,9 +173,7 @@ impl TensorType {
         if !row.is_multiple_of(self.block_size()) {
             return None;
         }
-        let values = shape
-            .iter()
-            .try_fold(1usize, |all, n| all.checked_mul(*n))?;
+        let values = shape.iter().try_fold(1usize, |all, n| all.checked_mul(*n))?;
         (values / self.block_size()).checked_mul(self.bytes_per_block())
     }
 
@@ -215,11 +210,7 @@ impl fmt::Display for UnsupportedType {
             Some(name) => write!(f, "type `{name}` (ggml id {})", self.id)?,
             None => write!(f, "an unknown type (ggml id `{}`)", self.id)?,
         }
-        write!(
-            f,
-            " is not supported; supported are {}",
-            TensorType::names()
-        )
+        write!(f, " is not supported; supported are {}", TensorType::names())
     }
 }
 
@@ -307,12 +298,7 @@ mod tests {
     #[test]
     fn float_tensors_are_converted_without_alignment() {
         let store = [0u8, 0, 0, 0x80, 0x3f];
-        let view = |dtype, bytes| TensorView {
-            name: "t",
-            dtype,
-            shape: vec![1],
-            bytes,
-        };
+        let view = |dtype, bytes| TensorView { name: "t", dtype, shape: vec![1], bytes };
         let one = Some(vec![1.0f32]);
         assert_eq!(view(TensorType::F32, &store[1..]).to_f32(), one);
         assert_eq!(view(TensorType::BF16, &store[3..]).to_f32(), one);

@@ -39,6 +39,10 @@ pub enum HubError {
     FileNotFound { endpoint: String, repo: String, file: String },
     #[error("cannot fetch `{file}` of `{repo}` from `{endpoint}`: {reason}")]
     Transport { endpoint: String, repo: String, file: String, reason: String },
+    #[error("cannot store `{file}` of `{repo}` in the cache: {reason}")]
+    Store { repo: String, file: String, reason: String },
+    #[error("`{file}` of `{repo}` is being fetched by another program, which holds `{}`", .lock.display())]
+    Locked { repo: String, file: String, lock: PathBuf },
     #[error("`{file}` of `{repo}` is incomplete: expected {expected} bytes, found {found}")]
     Incomplete { repo: String, file: String, expected: u64, found: u64 },
     #[error("`{repo}` changed while it was fetched: file `{file}` is not of commit `{commit}`")]
@@ -96,6 +100,8 @@ impl HubError {
             Self::Transport { .. } => {
                 "check the connection and HF_ENDPOINT; files that are in the cache can be used with `--offline`".to_owned()
             }
+            Self::Store { .. } => "check that HF_HOME can be written and has space".to_owned(),
+            Self::Locked { .. } => "wait until it has finished, then run the command again".to_owned(),
             Self::Incomplete { .. } | Self::Changed { .. } => "run the command again".to_owned(),
             Self::NotCached { .. } | Self::FileNotCached { .. } => {
                 "run once without `--offline` to fetch it, or set HF_HOME to the folder that has it".to_owned()

@@ -5,19 +5,19 @@
 
 mod cache;
 mod error;
+mod online;
 mod progress;
 mod select;
 
 use std::path::{Path, PathBuf};
 
-use hf_hub::api::sync::{Api, ApiBuilder, ApiError, ApiRepo};
-use hf_hub::{Cache, CacheRepo, Repo, RepoType};
+use hf_hub::{Cache, Repo, RepoType};
 
 pub use error::{HubError, Place};
-use progress::Bar;
+use online::Online;
 use select::{Request, Selection};
 
-use crate::checkpoint::safetensors::{INDEX_FILE, Index, stays_inside};
+use crate::checkpoint::safetensors::{INDEX_FILE, Index};
 use crate::checkpoint::sidecar;
 
 /// Server that is asked when none is given.
@@ -160,130 +160,4 @@ impl Source for Offline<'_> {
     fn finish(&self) -> Result<(), HubError> {
         Ok(())
     }
-}
-
-/// The server, and the cache in front of it.
-struct Online<'a> {
-    repo: &'a str,
-    endpoint: String,
-    api: ApiRepo,
-    cached: CacheRepo,
-    commit: String,
-    snapshot: PathBuf,
-    token_sent: bool,
-    quiet: bool,
-}
-
-impl<'a> Online<'a> {
-    /// Ask the server which commit the revision is and which files it has.
-    fn connect(
-        repo: &'a str,
-        handle: Repo,
-        cache: Cache,
-        options: &HubOptions,
-    ) -> Result<(Self, Vec<String>), HubError> {
-        let endpoint = options.endpoint.as_deref().unwrap_or(DEFAULT_ENDPOINT).trim_end_matches('/');
-        let token = options.token.clone().or_else(|| cache.token());
-        let token_sent = token.is_some();
-        let client: Api = ApiBuilder::from_cache(cache.clone())
-            .with_endpoint(endpoint.to_owned())
-            .with_token(token)
-            .build()
-            .map_err(|error| HubError::Client { reason: error.to_string() })?;
-        let mut online = Self {
-            repo,
-            endpoint: endpoint.to_owned(),
-            api: client.repo(handle.clone()),
-            cached: cache.repo(handle.clone()),
-            commit: String::new(),
-            snapshot: PathBuf::new(),
-            token_sent,
-            quiet: options.quiet,
-        };
-        let info = online.api.info().map_err(|error| match status(&error) {
-            Some(404) => HubError::NotFound {
-                endpoint: online.endpoint.clone(),
-                repo: repo.to_owned(),
-                revision: handle.revision().to_owned(),
-            },
-            _ => online.failed("the list of files", &error),
-        })?;
-        if !cache::is_commit(&info.sha) {
-            return Err(online.unsafe_name("the commit", &info.sha));
-        }
-        let files: Vec<String> = info.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
-        online.snapshot = online.cached.pointer_path(&info.sha);
-        online.commit = info.sha;
-        Ok((online, files))
-    }
-
-    fn failed(&self, file: &str, error: &ApiError) -> HubError {
-        let (endpoint, repo, token_sent) = (self.endpoint.clone(), self.repo.to_owned(), self.token_sent);
-        match status(error) {
-            Some(401) => HubError::Unauthorized { endpoint, repo, token_sent },
-            Some(403) => HubError::Forbidden { endpoint, repo, token_sent },
-            Some(404) => HubError::FileNotFound { endpoint, repo, file: file.to_owned() },
-            _ => HubError::Transport { endpoint, repo, file: file.to_owned(), reason: error.to_string() },
-        }
-    }
-
-    fn unsafe_name(&self, what: &'static str, found: &str) -> HubError {
-        HubError::UnsafeName { repo: self.repo.to_owned(), what, found: found.to_owned() }
-    }
-}
-
-impl Source for Online<'_> {
-    fn place(&self) -> Place {
-        Place::Hub
-    }
-
-    fn folder(&self) -> &Path {
-        &self.snapshot
-    }
-
-    fn file(&self, name: &str) -> Result<PathBuf, HubError> {
-        if !stays_inside(name) {
-            return Err(self.unsafe_name("the file", name));
-        }
-        let path = self.snapshot.join(name);
-        if path.is_file() {
-            return Ok(path);
-        }
-        let (bar, size_bytes) = Bar::new(self.quiet);
-        let fetched =
-            self.api.download_with_progress(name, bar).map_err(|error| self.failed(name, &error))?;
-        if fetched != path {
-            return Err(HubError::Changed {
-                repo: self.repo.to_owned(),
-                file: name.to_owned(),
-                commit: self.commit.clone(),
-            });
-        }
-        let io = |source| HubError::Cache { path: path.clone(), source };
-        let found = std::fs::metadata(&path).map_err(io)?.len();
-        if found != size_bytes.get() {
-            let blob = std::fs::canonicalize(&path).map_err(io)?;
-            std::fs::remove_file(&path).and_then(|()| std::fs::remove_file(blob)).map_err(io)?;
-            return Err(HubError::Incomplete {
-                repo: self.repo.to_owned(),
-                file: name.to_owned(),
-                expected: size_bytes.get(),
-                found,
-            });
-        }
-        Ok(path)
-    }
-
-    /// Let the revision mean this commit from now on, also when nothing had to be fetched.
-    fn finish(&self) -> Result<(), HubError> {
-        let io = |source| HubError::Cache { path: self.snapshot.clone(), source };
-        self.cached.create_ref(&self.commit).map_err(io)
-    }
-}
-
-/// HTTP status of a failed request, if the server answered. The client only tells it in its message.
-fn status(error: &ApiError) -> Option<u16> {
-    let text = error.to_string();
-    let (_, status) = text.split_once("http status: ")?;
-    status.get(..3)?.parse().ok()
 }
