@@ -1,10 +1,12 @@
 //! Properties that every rotary embedding must have, for random parameters and positions.
 
 use proptest::prelude::*;
+use ropex::checkpoint::rope::{Factor, HeadLayout, Method, RopeOverrides, from_hf, in_force};
 use ropex::rope::{
     Divisors, Frequencies, Llama3, LongRope, LongRopeSelect, Magnitude, Pairing, Ramp, RopeSpec, Scaling,
     Table, Yarn, base_frequencies, frequencies, ntk_by_parts, rotate, rotate_f64, turning_pairs,
 };
+use serde_json::json;
 
 /// Lanes of a head in these tests; 4 of them pass through where a rotation is partial.
 const HEAD_DIM: usize = 16;
@@ -190,6 +192,86 @@ proptest! {
                 let wild = RopeSpec { head_dim, original_context: original, ..spec(theta, rotary_dim, scaling.clone()) };
                 if let Ok(found) = frequencies(&wild, length) {
                     prop_assert!(found.inv_freq.iter().all(|f| f.is_finite()));
+                }
+            }
+        }
+    }
+}
+
+/// Values that a key of a hostile config may have.
+fn json_value() -> impl Strategy<Value = serde_json::Value> {
+    prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(|v| json!(v)),
+        any::<i64>().prop_map(|v| json!(v)),
+        any::<u64>().prop_map(|v| json!(v)),
+        any::<f64>().prop_map(|v| json!(v)),
+        (1u32..10_000).prop_map(|v| json!(v)),
+        prop::collection::vec(any::<f64>(), 0..9).prop_map(|v| json!(v)),
+        Just(json!({"rope_type": "default"})),
+        "[a-z0-9]{0,8}".prop_map(|v| json!(v)),
+    ]
+}
+
+/// A rope dictionary with a real type and some of the real keys.
+fn dictionary() -> impl Strategy<Value = serde_json::Value> {
+    let types = ["default", "linear", "dynamic", "yarn", "longrope", "su", "llama3", "proportional", "x"];
+    let keys = [
+        "factor",
+        "rope_theta",
+        "partial_rotary_factor",
+        "original_max_position_embeddings",
+        "attention_factor",
+        "attn_factor",
+        "beta_fast",
+        "beta_slow",
+        "mscale",
+        "mscale_all_dim",
+        "truncate",
+        "short_factor",
+        "long_factor",
+        "low_freq_factor",
+        "high_freq_factor",
+        "finetuned",
+        "type",
+    ];
+    let entry = (prop::sample::select(keys.to_vec()), json_value());
+    (prop::sample::select(types.to_vec()), prop::collection::vec(entry, 0..6)).prop_map(
+        |(rope_type, entries)| {
+            let mut dictionary = json!({"rope_type": rope_type});
+            for (key, value) in entries {
+                dictionary[key] = value;
+            }
+            dictionary
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn hostile_configs_are_errors_and_never_panic(
+        inner in dictionary(), given in dictionary(), context in json_value(), theta in json_value(),
+        head_dim in prop_oneof![Just(16usize), any::<usize>()], length in any::<usize>(),
+        original in prop::option::of(any::<usize>()), method in 0usize..10,
+    ) {
+        let layout = HeadLayout { head_dim, pairing: Pairing::HalfSplit };
+        for context in [context, json!(4096)] {
+            let config = json!({"max_position_embeddings": context, "rope_theta": theta, "rope_scaling": inner});
+            let Ok(declared) = from_hf(config.as_object().unwrap(), layout) else { continue };
+            let base = RopeOverrides { original_context: original, ..RopeOverrides::default() };
+            let scaling = Some(Method::ALL[method]);
+            for flags in [
+                RopeOverrides { scaling, factor: Some(Factor::Auto), ..base.clone() },
+                RopeOverrides { scaling, ..base.clone() },
+                RopeOverrides { rope_parameters: Some(given.clone()), ..base.clone() },
+                base,
+            ] {
+                if let Ok(settings) = in_force(&declared, &flags, length) {
+                    prop_assert!(settings.parameters(length).is_ok());
+                    let found = frequencies(&settings.spec, length).unwrap();
+                    prop_assert!(found.inv_freq.iter().all(|f| f.is_finite()) && found.attention_factor.is_finite());
                 }
             }
         }

@@ -41,31 +41,29 @@ pub struct RopeSpec {
 /// How the plain frequencies are changed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scaling {
+    /// Plain rotation.
     None,
-    Linear {
-        factor: f64,
-    },
-    Ntk {
-        factor: f64,
-    },
-    NtkByParts {
-        factor: f64,
-        ramp: Ramp,
-    },
+    /// See [`linear`].
+    Linear { factor: f64 },
+    /// See [`ntk`].
+    Ntk { factor: f64 },
+    /// See [`ntk_by_parts`].
+    NtkByParts { factor: f64, ramp: Ramp },
+    /// See [`dynamic_linear`].
     DynamicLinear,
-    DynamicNtk {
-        factor: f64,
-    },
+    /// See [`dynamic_ntk`]; a factor of 1 makes the stretch the ratio of lengths.
+    DynamicNtk { factor: f64 },
+    /// See [`yarn`].
     Yarn(Yarn),
-    /// YaRN by the ratio of the length to the original context; the factor inside is not read.
+    /// See [`dynamic_yarn`]; the factor inside is not read.
     DynamicYarn(Yarn),
+    /// See [`longrope`].
     LongRope(LongRope),
+    /// See [`llama3`].
     Llama3(Llama3),
-    /// The first `rotated_pairs` pairs of the full head.
-    Proportional {
-        factor: f64,
-        rotated_pairs: usize,
-    },
+    /// See [`proportional`]; `rotary_dim` is then the whole head.
+    Proportional { factor: f64, rotated_pairs: usize },
+    /// See [`divisors`].
     Divisors(Divisors),
 }
 

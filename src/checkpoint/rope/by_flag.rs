@@ -324,6 +324,8 @@ mod tests {
         let known = declared(json!({"original_max_position_embeddings": 1024}));
         let settings = in_force(&known, &flags(Method::Llama3), 5000).unwrap();
         assert_eq!(settings.limit, Some(8192));
+        // It restores what the model was trained with, so short texts need it too.
+        assert!(in_force(&known, &flags(Method::Llama3), 100).unwrap().warnings.is_empty());
     }
 
     #[test]

@@ -210,12 +210,13 @@ fn move_original(
 
 /// A warning when a fixed stretch is on that this run does not need.
 ///
-/// Scalings that a checkpoint was trained with are needed at any length; YaRN is the one that checkpoints declare
-/// without having been trained with it.
+/// Scalings that a checkpoint was trained with are needed at any length. YaRN is the one that checkpoints declare
+/// without having been trained with it; the Llama 3 rule is given by flag to restore what a file has lost.
 fn unneeded(declared: &RopeDeclaration, settings: &RopeSettings, length: usize) -> Option<String> {
     let spec = &settings.spec;
     let factor = spec.scaling.factor().filter(|factor| *factor > 1.0)?;
-    let given = matches!(settings.origins.get("scaling"), Some(Origin::Flag(_)));
+    let by_flag = matches!(settings.origins.get("scaling"), Some(Origin::Flag(_)));
+    let given = by_flag && !matches!(spec.scaling, Scaling::Llama3(_));
     let untrained = matches!(spec.scaling, Scaling::Yarn(_)) && declared.fine_tuned != Some(true);
     if length > spec.original_context || spec.depends_on_length() || !(given || untrained) {
         return None;
