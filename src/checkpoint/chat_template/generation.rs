@@ -1,12 +1,27 @@
-//! `{% generation %}` blocks, which mark the model's own words for training and print their contents unchanged.
+//! What is looked at in a template before the engine sees it.
+//!
+//! `{% generation %}` blocks mark the model's own words for training and print their contents unchanged; the engine does
+//! not know them. Its stack grows with the length of an expression and with the number of `elif` branches, so both are
+//! limited.
+
+use super::ChatTemplateError;
+
+/// Most names, numbers, texts and signs in one tag; published templates stay below 200.
+const MAX_TAG_TOKENS: usize = 4096;
+/// Most `elif` branches in a template.
+const MAX_BRANCHES: usize = 1024;
 
 /// Turns every generation block into `{% if true %}`, which the engine knows and which trims the same way.
 ///
 /// Comments, raw blocks and strings are left alone; lines keep their numbers.
-pub(super) fn as_plain_blocks(source: &str) -> String {
+///
+/// # Errors
+/// `TooComplex` for a tag or a chain of branches that no honest template has.
+pub(super) fn as_plain_blocks(source: &str) -> Result<String, ChatTemplateError> {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     let mut raw = false;
+    let mut branches = 0;
     while let Some(at) = rest.find('{') {
         let (text, from_brace) = rest.split_at(at);
         out.push_str(text);
@@ -18,6 +33,9 @@ pub(super) fn as_plain_blocks(source: &str) -> String {
         };
         // An unfinished tag is the engine's to report.
         let (tag, after) = from_brace.split_at(end.unwrap_or(from_brace.len()));
+        if tag.len() > MAX_TAG_TOKENS && !tag.starts_with("{#") && token_count(tag) > MAX_TAG_TOKENS {
+            return Err(ChatTemplateError::TooComplex("a tag", MAX_TAG_TOKENS, "parts"));
+        }
         let word = tag
             .strip_prefix("{%")
             .and_then(|t| t.strip_suffix("%}"))
@@ -25,6 +43,7 @@ pub(super) fn as_plain_blocks(source: &str) -> String {
         match word {
             Some("raw") => raw = true,
             Some("endraw") => raw = false,
+            Some(word) if word.starts_with("elif") => branches += 1,
             _ => {}
         }
         match word {
@@ -34,10 +53,36 @@ pub(super) fn as_plain_blocks(source: &str) -> String {
             }
             _ => out.push_str(tag),
         }
+        if branches > MAX_BRANCHES {
+            return Err(ChatTemplateError::TooComplex("it", MAX_BRANCHES, "`elif` branches"));
+        }
         rest = after;
     }
     out.push_str(rest);
-    out
+    Ok(out)
+}
+
+/// Number of words, texts and other signs in a tag.
+fn token_count(tag: &str) -> usize {
+    let (mut count, mut quote, mut in_word, mut escaped) = (0, None, false, false);
+    for c in tag.chars() {
+        if let Some(open) = quote {
+            if !escaped && c == open {
+                quote = None;
+            }
+            escaped = !escaped && c == '\\';
+            continue;
+        }
+        let is_word = c.is_alphanumeric() || c == '_';
+        if c == '"' || c == '\'' {
+            quote = Some(c);
+        }
+        if !c.is_whitespace() && !(is_word && in_word) {
+            count += 1;
+        }
+        in_word = is_word;
+    }
+    count
 }
 
 /// What a tag says, without white-space control.
@@ -66,7 +111,7 @@ fn tag_end(text: &str, close: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::as_plain_blocks;
+    use super::*;
 
     #[test]
     fn only_real_generation_tags_are_changed() {
@@ -96,7 +141,18 @@ mod tests {
                 "{{ 'a\\'b' }}{% if true %}",
             ),
         ] {
-            assert_eq!(as_plain_blocks(given), expected);
+            assert_eq!(as_plain_blocks(given).unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn tags_and_branches_have_a_limit() {
+        for long in ["1+", "- ", "x ", "'a'~", "()"] {
+            assert!(as_plain_blocks(&format!("{{{{ {} }}}}", long.repeat(5000))).is_err(), "{long}");
+        }
+        assert!(as_plain_blocks(&"{% elif x %}".repeat(2000)).is_err());
+        let text = format!("{{{{ '{}\\'' }}}}{{# {} #}}", "1+".repeat(5000), "1+".repeat(5000));
+        assert_eq!(as_plain_blocks(&text).unwrap(), text);
+        assert_eq!(token_count("{{ a_b.c['d\\'e'] }}"), 10);
     }
 }

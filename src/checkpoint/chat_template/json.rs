@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use minijinja::value::{Kwargs, Value, ValueKind};
-use minijinja::{Error, ErrorKind};
+use minijinja::{Error, ErrorKind, State};
 use serde_json::Value as Json;
 
 /// Deepest nesting written; Python's own limit is near a thousand.
@@ -13,8 +13,9 @@ const MAX_DEPTH: usize = 128;
 ///
 /// # Errors
 /// Undefined values, functions and nesting beyond 128 levels are not JSON; unknown arguments are refused.
-pub(super) fn tojson(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
+pub(super) fn tojson(state: &State, value: &Value, arguments: Kwargs) -> Result<Value, Error> {
     let mut writer = Writer {
+        state,
         out: String::new(),
         indent: arguments.get::<Option<usize>>("indent")?,
         ascii: arguments
@@ -33,7 +34,9 @@ pub(super) fn tojson(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
     Ok(Value::from(writer.out))
 }
 
-struct Writer {
+struct Writer<'s, 't, 'e> {
+    /// Pays for every value written.
+    state: &'s State<'t, 'e>,
     out: String,
     /// Blanks per level; `None`: all on one line.
     indent: Option<usize>,
@@ -41,7 +44,7 @@ struct Writer {
     sort_keys: bool,
 }
 
-impl Writer {
+impl Writer<'_, '_, '_> {
     fn write(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > MAX_DEPTH {
             return Err(Error::new(
@@ -49,6 +52,7 @@ impl Writer {
                 "value is nested too deeply for tojson",
             ));
         }
+        self.state.consume_fuel(1)?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
             ValueKind::Bool => self

@@ -17,10 +17,13 @@ use crate::checkpoint::gguf::{GgufError, Metadata};
 
 /// Name under which the engine knows the template; it has no extension, so nothing is HTML-escaped.
 const NAME: &str = "chat template";
-/// Steps a rendering may take, each an instruction or 64 bytes made: at most about 256 MiB.
-const FUEL: u64 = 4_000_000;
+/// Steps a rendering may take, each an instruction or 64 bytes made: at most about 64 MiB.
+const FUEL: u64 = 1_000_000;
 /// Longest accepted template; published ones stay below 64 KiB.
 const MAX_SOURCE_BYTES: usize = 1 << 20;
+/// Stack for the engine, which recurses over expressions and over nested values. Only what is used is ever backed by
+/// memory; with the limits above the deepest templates known to us use a third of it in a debug build.
+const STACK_BYTES: usize = 256 << 20;
 /// Name that tokenizer_config.json gives to the template for ordinary conversations.
 const DEFAULT: &str = "default";
 /// Key of the template in GGUF files.
@@ -42,6 +45,14 @@ pub enum ChatTemplateError {
     /// The template is longer than any known one.
     #[error("the chat template has {0} bytes, more than {MAX_SOURCE_BYTES}")]
     TooLong(usize),
+
+    /// The template is more complicated than any known one.
+    #[error("the chat template is too complicated: {0} has more than {1} {2}")]
+    TooComplex(&'static str, usize, &'static str),
+
+    /// No thread for the template engine.
+    #[error("cannot start a thread for the chat template")]
+    Thread(#[source] std::io::Error),
 
     /// The template cannot be parsed.
     #[error("the chat template cannot be read, line {line}: {message}")]
@@ -140,9 +151,8 @@ impl ChatTemplate {
                     .with_source(Refusal(message)))
             },
         );
-        environment
-            .add_template_owned(NAME, generation::as_plain_blocks(source))
-            .map_err(syntax)?;
+        let plain = generation::as_plain_blocks(source)?;
+        on_large_stack(|| environment.add_template_owned(NAME, plain).map_err(syntax))??;
         Ok(Self {
             source: source.to_owned(),
             environment,
@@ -226,12 +236,22 @@ impl ChatTemplate {
             .iter()
             .map(|(name, value)| (name.as_str(), json::to_value(value)));
         let context = Value::from_pairs(fixed.into_iter().chain(given));
-        let template = self
-            .environment
-            .get_template(NAME)
-            .map_err(|e| failed(&e))?;
-        template.render(context).map_err(|e| failed(&e))
+        on_large_stack(|| {
+            let template = self.environment.get_template(NAME);
+            template.and_then(|t| t.render(context)).map_err(|e| failed(&e))
+        })?
     }
+}
+
+/// Runs `work` on a thread of its own with [`STACK_BYTES`] of stack, and waits for it.
+fn on_large_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, ChatTemplateError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .stack_size(STACK_BYTES)
+            .spawn_scoped(scope, work)
+            .map_err(ChatTemplateError::Thread)?;
+        Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 /// The template's own refusal, carried through the engine's error.
@@ -285,3 +305,6 @@ fn default_of(value: &Json) -> Result<&str, ChatTemplateError> {
     }
     Err(ChatTemplateError::NoDefault(names.join(", ")))
 }
+
+#[cfg(test)]
+mod tests;

@@ -244,3 +244,6 @@ fn vocab_hash<'t>(tokens: impl Iterator<Item = Option<&'t str>>) -> String {
         });
     format!("{hash:016x}")
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use crate::engine::{EngineError, ModelShape};
 use crate::rope::Pairing;
 
 /// Scores that exist at the same time: small enough for a shared cache, large enough for full matrix products.
-const SCORES_PER_BLOCK: usize = 2 << 20;
+pub const SCORES_PER_BLOCK: usize = 2 << 20;
 
 /// Turns each pair of the first `rotary_dim` lanes by its angle; the other lanes pass through.
 ///

@@ -6,7 +6,7 @@ use super::CandleEngine;
 use crate::engine::EngineError;
 
 /// Rows whose logits exist at the same time: bounds the head's workspace to this many times the vocabulary.
-pub const ROWS_PER_SLICE: usize = 128;
+pub const ROWS_PER_SLICE: usize = 64;
 
 impl CandleEngine {
     /// Logits of the given rows of `hidden`: `[rows, vocab]`.

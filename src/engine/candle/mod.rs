@@ -3,13 +3,17 @@
 //! It is the oracle that faster engines are tested against: each operation is written as its formula.
 
 mod attention;
+mod device;
 mod head;
 mod weights;
+mod workspace;
 
 use candle_core::{D, DType, Device, Tensor};
 use rayon::prelude::*;
 
+pub use self::device::DeviceName;
 pub use self::weights::WeightFormat;
+pub use self::workspace::Workspace;
 use self::attention::{attention, rotate};
 use self::weights::{Layer, Linear, load_vector};
 use super::{Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};

@@ -1,0 +1,100 @@
+//! The tokenizer and the chat template of a checkpoint, from wherever its format keeps them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::chat_template::{ChatTemplate, ChatTemplateError};
+use super::config::HfConfig;
+use super::tokenizer::{Sidecar, Tokenizer, TokenizerError};
+use super::{Checkpoint, CheckpointError, Content, sidecar};
+
+const TOKENIZER_FILE: &str = "tokenizer.json";
+const TOKENIZER_CONFIG_FILE: &str = "tokenizer_config.json";
+const TEMPLATE_FILE: &str = "chat_template.jinja";
+
+/// Why a checkpoint's tokenizer or template cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LanguageError {
+    #[error("`{name}` has no `{TOKENIZER_FILE}`")]
+    NoTokenizer { name: String },
+    #[error("tokenizer file `{}` does not exist", .0.display())]
+    NotFound(PathBuf),
+    #[error("cannot use the tokenizer of `{name}`")]
+    Tokenizer { name: String, source: TokenizerError },
+    #[error("cannot use the chat template of `{name}`")]
+    Template { name: String, source: ChatTemplateError },
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+impl LanguageError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoTokenizer { .. } => Some("give one with `--tokenizer FILE`".to_owned()),
+            Self::Checkpoint(error) => error.hint(),
+            _ => None,
+        }
+    }
+}
+
+impl Checkpoint {
+    /// The tokenizer in `file`, or the checkpoint's own.
+    ///
+    /// # Errors
+    /// None there, or one that cannot be used, with the reason.
+    pub fn tokenizer(&self, file: Option<&Path>) -> Result<Tokenizer, LanguageError> {
+        let failed = |source| LanguageError::Tokenizer { name: self.name().to_owned(), source };
+        let bytes = match (file, self.content()) {
+            (Some(path), _) => {
+                let bytes = sidecar::read(path).map_err(CheckpointError::from)?;
+                bytes.ok_or_else(|| LanguageError::NotFound(path.to_owned()))?
+            }
+            (None, Content::Gguf(file)) => {
+                return Tokenizer::from_gguf(file.metadata()).map_err(failed);
+            }
+            (None, Content::Safetensors(_)) => {
+                let missing = || LanguageError::NoTokenizer { name: self.name().to_owned() };
+                self.sibling(TOKENIZER_FILE)?.ok_or_else(missing)?
+            }
+        };
+        let tokenizer_config = self.tokenizer_config()?.map(as_value);
+        let config = self.config().cloned().map(as_value);
+        let generation_config = self.generation_config()?.map(as_value);
+        let sidecar = Sidecar {
+            tokenizer_config: tokenizer_config.as_ref(),
+            config: config.as_ref(),
+            generation_config: generation_config.as_ref(),
+        };
+        Tokenizer::from_tokenizer_json(&bytes, &sidecar).map_err(failed)
+    }
+
+    /// The chat template, if the checkpoint has one.
+    ///
+    /// # Errors
+    /// One that cannot be parsed, with the line.
+    pub fn chat_template(&self) -> Result<Option<ChatTemplate>, LanguageError> {
+        let template = match self.content() {
+            Content::Gguf(file) => ChatTemplate::from_gguf(file.metadata()),
+            Content::Safetensors(_) => {
+                let jinja = self.sibling_text(TEMPLATE_FILE)?;
+                let config = self.tokenizer_config()?.map(as_value);
+                ChatTemplate::from_files(jinja.as_deref(), config.as_ref())
+            }
+        };
+        let name = self.name().to_owned();
+        template.map_err(|source| LanguageError::Template { name, source })
+    }
+
+    fn tokenizer_config(&self) -> Result<Option<HfConfig>, CheckpointError> {
+        let Some(folder) = self.folder() else {
+            return Ok(None);
+        };
+        Ok(HfConfig::open_optional(&folder.join(TOKENIZER_CONFIG_FILE))?)
+    }
+}
+
+fn as_value(config: HfConfig) -> Value {
+    Value::Object(config.map().clone())
+}

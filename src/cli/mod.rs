@@ -1,0 +1,179 @@
+//! The command line: one file per command, each turning flags into a request, the library's answer into a report.
+
+mod completions;
+mod error;
+mod generate;
+mod inspect;
+mod model_args;
+mod ppl;
+mod progress;
+mod pull;
+mod report;
+mod rope_args;
+mod tokenize;
+mod values;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use self::report::Format;
+pub use self::error::{CommandError, describe, exit_code};
+use crate::checkpoint::hub::HubOptions;
+use crate::engine::candle::DeviceName;
+
+/// Stretch the context window of Llama- and Qwen-family checkpoints: rewrite their rotary position embedding, then
+/// generate, measure perplexity and inspect. Without `--model`, a small demonstration checkpoint inside the program is used.
+#[derive(Debug, Parser)]
+#[command(name = "ropex", version, max_term_width = 110, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(flatten)]
+    global: GlobalArgs,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ropex generate --scaling yarn --factor 4
+  ropex generate --model model.gguf --scaling yarn --factor auto --prompt-file long.txt
+  ropex ppl --model org/name --text book.txt --context 16k --scaling ntk --factor 2
+  ropex inspect --model model.gguf --scaling yarn --factor 4 --context 32k";
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+struct GlobalArgs {
+    /// How the result is written
+    #[arg(long, global = true, value_enum, default_value = "table")]
+    format: Format,
+    /// Write the result to FILE instead of standard output
+    #[arg(long, global = true, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print neither progress nor notes on standard error (warnings stay)
+    #[arg(long, short, global = true)]
+    quiet: bool,
+    /// Say more on standard error
+    #[arg(long, short, global = true)]
+    verbose: bool,
+    /// Threads that compute [default: all cores]
+    #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Seed of everything random
+    #[arg(long, global = true, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Where to compute: cpu, cuda, cuda:N or metal
+    #[arg(long, global = true, value_name = "DEVICE", default_value = "cpu")]
+    device: DeviceName,
+    /// What computes
+    #[arg(long, global = true, value_enum, default_value = "auto")]
+    engine: EngineName,
+    /// Open no network connection: use only files that are already here
+    #[arg(long, global = true)]
+    offline: bool,
+}
+
+/// Engines that `--engine` accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum EngineName {
+    /// The best one for the device
+    Auto,
+    /// Plain tensor operations on candle
+    Candle,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Generate(generate::Args),
+    Ppl(ppl::Args),
+    Inspect(inspect::Args),
+    Tokenize(tokenize::Args),
+    Pull(pull::Args),
+    Completions(completions::Args),
+}
+
+/// What the environment says, read once by `main`.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    /// Folder of the shared Hugging Face cache (`HF_HUB_CACHE`, else `HF_HOME`/hub).
+    pub hub_cache: Option<PathBuf>,
+    /// `HF_ENDPOINT`
+    pub hub_endpoint: Option<String>,
+    /// `HF_TOKEN`
+    pub hub_token: Option<String>,
+    /// `HF_HUB_OFFLINE`
+    pub offline: bool,
+}
+
+/// What every command needs of the global flags and the environment.
+struct Context {
+    quiet: bool,
+    verbose: bool,
+    seed: u64,
+    threads: usize,
+    device: DeviceName,
+    /// Whether text may go to standard output while it is produced.
+    may_stream: bool,
+    hub: HubOptions,
+}
+
+impl Context {
+    /// A line on standard error for people who watch.
+    fn note(&self, text: &str) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// A line on standard error with `--verbose`.
+    fn detail(&self, text: impl FnOnce() -> String) {
+        if self.verbose {
+            eprintln!("{}", text());
+        }
+    }
+}
+
+/// Runs one command and prints its result.
+///
+/// # Errors
+/// A [`CommandError`] somewhere in the chain when the flags contradict each other or the model; anything else is a failure.
+pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<()> {
+    let Cli { global, command } = cli;
+    let context = global.context(environment)?;
+    let report = match command {
+        Command::Generate(args) => generate::run(args, &context)?,
+        Command::Ppl(args) => ppl::run(args, &context)?,
+        Command::Inspect(args) => inspect::run(args, &context)?,
+        Command::Tokenize(args) => tokenize::run(args, &context)?,
+        Command::Pull(args) => pull::run(args, &context)?,
+        Command::Completions(args) => completions::run(args),
+    };
+    for warning in &report.warnings {
+        eprintln!("warning: {warning}");
+    }
+    report.print(global.format, global.output.as_deref())
+}
+
+impl GlobalArgs {
+    fn context(&self, environment: Environment) -> anyhow::Result<Context> {
+        let threads = match self.threads {
+            Some(threads) => usize::from(threads),
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+        Ok(Context {
+            quiet: self.quiet,
+            verbose: self.verbose,
+            seed: self.seed,
+            threads,
+            device: self.device,
+            may_stream: self.format == Format::Table && self.output.is_none(),
+            hub: HubOptions {
+                endpoint: environment.hub_endpoint,
+                cache_dir: environment.hub_cache,
+                token: environment.hub_token,
+                offline: self.offline || environment.offline,
+                quiet: self.quiet,
+            },
+        })
+    }
+}

@@ -1,0 +1,251 @@
+//! `ropex ppl`
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+
+use super::model_args::ModelArgs;
+use super::progress::Progress;
+use super::report::{Report, Table};
+use super::rope_args::RopeArgs;
+use super::values::{format_number, parse_length};
+use super::{CommandError, Context};
+use crate::checkpoint::tokenizer::{Bos, Markers, Tokenizer};
+use crate::eval::document::Document;
+use crate::eval::perplexity::{Perplexity, PerplexityRequest, Score, perplexity, plan};
+use crate::eval::windows::{BosPlacement, Rule};
+use crate::model::ensure_within_limit;
+
+/// Measure the perplexity of texts at a given context length
+///
+/// Perplexity is exp of the mean negative log-likelihood of the scored tokens. Which tokens are scored, and with how much
+/// text before them, is the rule: figures of different rules cannot be compared.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  ropex ppl --text book.txt --context 1024 --scaling yarn --factor 4
+  ropex ppl --model model.gguf --text a.txt b.txt --rule llama.cpp --context 8k --format json")]
+pub struct Args {
+    /// Text files to score, each on its own
+    #[arg(long, short, value_name = "FILE", required = true, num_args = 1..)]
+    text: Vec<PathBuf>,
+    /// Tokens of a window [default: the original context]
+    #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
+    context: Option<usize>,
+    /// Tokens from one window to the next, for rule strided [default: half the context]
+    #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
+    stride: Option<usize>,
+    /// strided: every token once, windows overlap; llama.cpp: disjoint windows, second halves scored
+    #[arg(long, default_value_t = Rule::Strided)]
+    rule: Rule,
+    /// Beginning-of-sequence token: as the tokenizer says, in every window, in the first one, or nowhere
+    #[arg(long, value_enum, default_value = "auto")]
+    bos: BosChoice,
+    /// Score at most this many windows of each text
+    #[arg(long, value_name = "N", value_parser = parse_length)]
+    max_windows: Option<usize>,
+    /// Read markers such as <|im_start|> in the text as control tokens, not as text
+    #[arg(long)]
+    markers: bool,
+    /// Replace bytes that are not UTF-8 by U+FFFD instead of refusing the file
+    #[arg(long)]
+    lossy: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    rope: RopeArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum BosChoice {
+    Auto,
+    Always,
+    First,
+    Never,
+}
+
+impl BosChoice {
+    fn placement(self, tokenizer: &Tokenizer) -> anyhow::Result<BosPlacement> {
+        let placement = match self {
+            BosChoice::Auto if tokenizer.adds_bos() => BosPlacement::Every,
+            BosChoice::Auto | BosChoice::Never => BosPlacement::Never,
+            BosChoice::Always => BosPlacement::Every,
+            BosChoice::First => BosPlacement::First,
+        };
+        if placement != BosPlacement::Never && tokenizer.bos().is_none() {
+            let error = CommandError::usage("the tokenizer has no beginning-of-sequence token");
+            return Err(error.hint("leave `--bos` out, or write `--bos never`").into());
+        }
+        Ok(placement)
+    }
+}
+
+pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
+    let open = args.model.open(context)?;
+    let tokenizer = open.tokenizer()?;
+    let length = args.context.unwrap_or(open.config.rope.original_context);
+    if args.rule != Rule::Strided && args.stride.is_some() {
+        return Err(CommandError::usage("`--stride` belongs to `--rule strided`").into());
+    }
+    let request = PerplexityRequest {
+        rule: args.rule,
+        context: length,
+        stride: args.stride.unwrap_or(length.div_ceil(2)),
+        bos: args.bos.placement(&tokenizer)?,
+        bos_token: tokenizer.bos(),
+        max_windows: args.max_windows,
+    };
+    let rope = open.rope(&args.rope, length)?;
+    ensure_within_limit(&rope, length, args.rope.allow_beyond)?;
+    let rope_json = rope.parameters(length)?;
+    let documents = read_documents(&args, &request, &tokenizer)?;
+    let windows = plan(&documents, &request)?;
+    let ready = open.load(rope, &args.rope, length, context)?;
+    let total = windows.iter().flatten().map(|window| window.len()).sum();
+    let mut bar = Progress::tokens("ppl", total, context.quiet);
+    let started = Instant::now();
+    let mut report = |done: usize, score: &Score| {
+        let so_far = (score.tokens_scored > 0).then(|| format!("ppl {}", format_number(score.ppl())));
+        bar.update(done, so_far.unwrap_or_default());
+    };
+    let found = perplexity(&*ready.model, &documents, &windows, request.bos_token, &mut report)?;
+    bar.finish();
+    let elapsed_s = started.elapsed().as_secs_f64();
+    Ok(Report {
+        schema: "ropex.ppl/1",
+        model: open.describe(&tokenizer),
+        rope: rope_json,
+        engine: open.describe_engine(&ready.model.engine(), &args.rope, context),
+        result: result_json(&found, &request),
+        timing: json!({
+            "load_s": ready.load_s,
+            "elapsed_s": elapsed_s,
+            "tokens_per_s": total as f64 / elapsed_s,
+        }),
+        tables: vec![table(&found, &request)],
+        warnings: [tokenizer.warnings(), &ready.warnings].concat(),
+        ..Report::default()
+    })
+}
+
+fn read_documents(
+    args: &Args,
+    request: &PerplexityRequest,
+    tokenizer: &Tokenizer,
+) -> anyhow::Result<Vec<Document>> {
+    let markers = if args.markers { Markers::Special } else { Markers::Text };
+    // llama.cpp's tool puts one BOS before the whole text and then overwrites the first token of each window.
+    let bos = match (request.rule, request.bos) {
+        (Rule::LlamaCpp, BosPlacement::Every | BosPlacement::First) => Bos::Always,
+        _ => Bos::Never,
+    };
+    let read = |path: &PathBuf| {
+        let text = read_text(path, args.lossy)?;
+        let name = path.display().to_string();
+        let ids = tokenizer.encode(&text, bos, markers).with_context(|| format!("cannot tokenize `{name}`"))?;
+        Ok(Document::new(name, ids, tokenizer))
+    };
+    args.text.iter().map(read).collect()
+}
+
+fn read_text(path: &Path, lossy: bool) -> anyhow::Result<String> {
+    let name = path.display();
+    let bytes = fs::read(path).with_context(|| format!("cannot read `{name}`"))?;
+    if bytes.is_empty() {
+        return Err(CommandError::failed(format!("`{name}` is empty")).into());
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
+        Err(error) if lossy => Ok(String::from_utf8_lossy(error.as_bytes()).into_owned()),
+        Err(error) => {
+            let at = error.utf8_error().valid_up_to();
+            let message = format!("`{name}` is not UTF-8: bad byte at offset {at}");
+            Err(CommandError::failed(message).hint("convert it, or read it with `--lossy`").into())
+        }
+    }
+}
+
+fn score_json(score: &Score) -> serde_json::Map<String, Value> {
+    let finite = |value: f64| value.is_finite().then_some(value);
+    let value = json!({
+        "nll": score.nll(),
+        "ppl": score.ppl(),
+        "stderr": score.stderr(),
+        "nll_stderr": score.nll_stderr(),
+        "tokens_scored": score.tokens_scored,
+        "windows": score.windows,
+        "bytes_scored": score.bytes_scored,
+        "words_scored": score.words_scored,
+        "bits_per_byte": finite(score.bits_per_byte()),
+        "byte_ppl": finite(score.byte_ppl()),
+        "word_ppl": finite(score.word_ppl()),
+    });
+    match value {
+        Value::Object(object) => object,
+        _ => serde_json::Map::new(),
+    }
+}
+
+fn result_json(found: &Perplexity, request: &PerplexityRequest) -> Value {
+    let mut result = score_json(&found.pooled);
+    let settings = json!({
+        "rule": request.rule.name(),
+        "context": request.context,
+        "stride": match request.rule {
+            Rule::Strided => request.stride,
+            Rule::LlamaCpp => request.context,
+        },
+        "bos": match request.bos {
+            BosPlacement::Never => "never",
+            BosPlacement::First => "first",
+            BosPlacement::Every => "always",
+        },
+    });
+    if let Value::Object(settings) = settings {
+        result.extend(settings);
+    }
+    let rows = found.per_file.iter().map(|(file, score)| {
+        let mut row = serde_json::Map::new();
+        row.insert("file".into(), file.as_str().into());
+        row.extend(score_json(score));
+        Value::Object(row)
+    });
+    result.insert("per_file".into(), rows.collect());
+    Value::Object(result)
+}
+
+fn table(found: &Perplexity, request: &PerplexityRequest) -> Table {
+    let title = format!(
+        "perplexity, rule {}, context {}{}",
+        request.rule,
+        request.context,
+        match request.rule {
+            Rule::Strided => format!(", stride {}", request.stride),
+            Rule::LlamaCpp => String::new(),
+        }
+    );
+    let columns = ["text", "ppl", "stderr", "nll", "bits/byte", "word ppl", "tokens", "windows"];
+    let mut table = Table::new(title, &columns);
+    let mut row = |name: &str, score: &Score| {
+        table.row([
+            name.to_string(),
+            format_number(score.ppl()),
+            score.stderr().map_or("-".to_string(), format_number),
+            format_number(score.nll()),
+            format_number(score.bits_per_byte()),
+            format_number(score.word_ppl()),
+            score.tokens_scored.to_string(),
+            score.windows.to_string(),
+        ]);
+    };
+    for (file, score) in &found.per_file {
+        row(file, score);
+    }
+    if found.per_file.len() > 1 {
+        row("all", &found.pooled);
+    }
+    table
+}

@@ -1,0 +1,48 @@
+//! Progress of long work on standard error.
+
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Work shorter than this shows nothing.
+const QUIET_FOR: Duration = Duration::from_secs(2);
+
+/// A bar with an estimate of the time left, which appears once the work has taken two seconds.
+pub struct Progress {
+    bar: ProgressBar,
+    started: Instant,
+    shown: bool,
+    quiet: bool,
+}
+
+impl Progress {
+    /// `total`: tokens of work; `quiet`: never show anything.
+    pub fn tokens(label: &str, total: usize, quiet: bool) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::hidden());
+        let template = "{prefix} {wide_bar} {human_pos}/{human_len} tokens, {per_sec:.0}, {eta} left {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_prefix(label.to_string());
+        Self {
+            bar,
+            started: Instant::now(),
+            shown: false,
+            quiet,
+        }
+    }
+
+    /// `done`: tokens finished so far; `message`: what is known so far.
+    pub fn update(&mut self, done: usize, message: String) {
+        if !self.shown && !self.quiet && self.started.elapsed() > QUIET_FOR {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.shown = true;
+        }
+        self.bar.set_position(done as u64);
+        self.bar.set_message(message);
+    }
+
+    pub fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+}

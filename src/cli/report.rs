@@ -1,0 +1,261 @@
+//! What a command found, and the only code that prints it.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use serde_json::{Map, Value};
+
+/// How a result is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Aligned columns for people
+    Table,
+    /// One object; documented in docs/json.md
+    Json,
+    /// The rows of the main table
+    Csv,
+    /// Tables for a pull request or a step summary
+    Markdown,
+}
+
+/// Rows for people and spreadsheets.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    pub title: String,
+    pub columns: Vec<&'static str>,
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub fn new(title: impl Into<String>, columns: &[&'static str]) -> Self {
+        Self {
+            title: title.into(),
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub fn row<I: IntoIterator<Item = String>>(&mut self, cells: I) {
+        self.rows.push(cells.into_iter().collect());
+    }
+}
+
+/// The result of a command in every form it may be asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Versioned name of the JSON layout, such as `ropex.ppl/1`.
+    pub schema: &'static str,
+    pub model: Value,
+    pub rope: Value,
+    pub engine: Value,
+    pub result: Value,
+    /// The only part that differs between reruns.
+    pub timing: Value,
+    /// Running text that the table format shows instead of tables.
+    pub text: Option<String>,
+    /// Whether `text` already went to standard output while it was produced.
+    pub streamed: bool,
+    /// First the main table: the one that CSV holds.
+    pub tables: Vec<Table>,
+    pub warnings: Vec<String>,
+}
+
+impl Report {
+    /// Writes the result to `output` (standard output when `None`), and nothing else.
+    ///
+    /// # Errors
+    /// A file or pipe that cannot be written.
+    pub fn print(&self, format: Format, output: Option<&Path>) -> anyhow::Result<()> {
+        let text = match format {
+            Format::Table if self.streamed && output.is_none() => return Ok(()),
+            Format::Table => self.plain(),
+            Format::Json => format!("{}\n", serde_json::to_string_pretty(&self.json())?),
+            Format::Csv => self.csv(),
+            Format::Markdown => self.markdown(),
+        };
+        match output {
+            Some(path) => write_file(path, &text),
+            None => {
+                let mut stdout = io::stdout().lock();
+                stdout.write_all(text.as_bytes())?;
+                Ok(stdout.flush()?)
+            }
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("schema".into(), self.schema.into());
+        let parts = [
+            ("model", &self.model),
+            ("rope", &self.rope),
+            ("engine", &self.engine),
+            ("result", &self.result),
+        ];
+        for (key, value) in parts {
+            if !value.is_null() {
+                object.insert(key.into(), value.clone());
+            }
+        }
+        object.insert("warnings".into(), self.warnings.clone().into());
+        if !self.timing.is_null() {
+            object.insert("timing".into(), self.timing.clone());
+        }
+        Value::Object(object)
+    }
+
+    fn plain(&self) -> String {
+        if let Some(text) = &self.text {
+            return with_newline(text.clone());
+        }
+        let tables: Vec<String> = self.tables.iter().map(aligned).collect();
+        tables.join("\n")
+    }
+
+    fn csv(&self) -> String {
+        let Some(table) = self.tables.first() else {
+            return String::new();
+        };
+        let line = |cells: &mut dyn Iterator<Item = &str>| {
+            let cells: Vec<String> = cells.map(csv_cell).collect();
+            cells.join(",") + "\n"
+        };
+        let mut text = line(&mut table.columns.iter().copied());
+        for row in &table.rows {
+            text += &line(&mut row.iter().map(String::as_str));
+        }
+        text
+    }
+
+    fn markdown(&self) -> String {
+        if let Some(text) = &self.text {
+            return with_newline(text.clone());
+        }
+        let mut text = String::new();
+        for table in &self.tables {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            if !table.title.is_empty() {
+                text += &format!("### {}\n\n", table.title);
+            }
+            text += &format!("| {} |\n", table.columns.join(" | "));
+            text += &format!("|{}\n", "---|".repeat(table.columns.len()));
+            for row in &table.rows {
+                let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+                text += &format!("| {} |\n", cells.join(" | "));
+            }
+        }
+        text
+    }
+}
+
+fn with_newline(mut text: String) -> String {
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+fn csv_cell(cell: &str) -> String {
+    if cell.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", cell.replace('"', "\"\""))
+    } else {
+        cell.to_string()
+    }
+}
+
+/// Columns of numbers are set flush right, the others flush left.
+fn aligned(table: &Table) -> String {
+    let width = |column: usize| {
+        let cells = table.rows.iter().filter_map(|row| row.get(column));
+        let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        widest.max(table.columns[column].chars().count())
+    };
+    let is_number = |column: usize| {
+        let mut cells = table.rows.iter().filter_map(|row| row.get(column));
+        let number = |cell: &String| cell.chars().next().is_some_and(|c| c.is_ascii_digit() || c == '-');
+        !table.rows.is_empty() && cells.all(number)
+    };
+    let layout: Vec<(usize, bool)> = (0..table.columns.len()).map(|c| (width(c), is_number(c))).collect();
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let cells: Vec<String> = cells
+            .zip(&layout)
+            .map(|(cell, (width, right))| match right {
+                true => format!("{cell:>width$}"),
+                false => format!("{cell:<width$}"),
+            })
+            .collect();
+        cells.join("  ").trim_end().to_string() + "\n"
+    };
+    let mut text = String::new();
+    if !table.title.is_empty() {
+        text += &format!("{}\n", table.title);
+    }
+    text += &line(&mut table.columns.iter().copied());
+    for row in &table.rows {
+        text += &line(&mut row.iter().map(String::as_str));
+    }
+    text
+}
+
+/// Writes a sibling file and renames it, so that a reader never sees half a result.
+fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut name = path.file_name().map(|name| name.to_os_string()).unwrap_or_default();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let sibling: PathBuf = path.with_file_name(name);
+    let written = fs::write(&sibling, text).and_then(|()| fs::rename(&sibling, path));
+    if written.is_err() {
+        fs::remove_file(&sibling).ok(); // nothing to clean up when it was never created
+    }
+    written.with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut table = Table::new("sizes", &["name", "bytes"]);
+        table.row(["a, \"b\"".to_string(), "12".to_string()]);
+        table.row(["c|d".to_string(), "3".to_string()]);
+        Report {
+            schema: "ropex.test/1",
+            result: serde_json::json!({"ok": true}),
+            tables: vec![table],
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn csv_quotes_and_markdown_escapes() {
+        assert_eq!(report().csv(), "name,bytes\n\"a, \"\"b\"\"\",12\nc|d,3\n");
+        assert!(report().markdown().contains("| c\\|d | 3 |"));
+    }
+
+    #[test]
+    fn numbers_are_flush_right() {
+        assert_eq!(report().plain(), "sizes\nname    bytes\na, \"b\"     12\nc|d         3\n");
+    }
+
+    #[test]
+    fn json_names_its_schema_first_and_leaves_out_absent_parts() {
+        let text = serde_json::to_string(&report().json()).unwrap();
+        assert_eq!(text, r#"{"schema":"ropex.test/1","result":{"ok":true},"warnings":[]}"#);
+    }
+
+    #[test]
+    fn files_are_replaced_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.json");
+        report().print(Format::Json, Some(&path)).unwrap();
+        report().print(Format::Csv, Some(&path)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), report().csv());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let missing = dir.path().join("no/such/folder");
+        let error = report().print(Format::Json, Some(&missing)).unwrap_err();
+        assert!(format!("{error:#}").contains("cannot write"), "{error:#}");
+    }
+}

@@ -1,0 +1,45 @@
+//! What the engine holds besides weights and cache while a chunk goes through it.
+
+use super::attention::SCORES_PER_BLOCK;
+use super::head::ROWS_PER_SLICE;
+use super::weights::WeightFormat;
+use crate::engine::{KvType, ModelShape};
+
+/// The settings that the peak of temporary memory depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Workspace {
+    pub format: WeightFormat,
+    pub kv_type: KvType,
+    /// Tokens that go through the layers together.
+    pub chunk: usize,
+    /// Tokens in the cache at the end.
+    pub context: usize,
+}
+
+impl Workspace {
+    /// Bytes at the largest of three moments: attention, MLP, head.
+    pub fn bytes(&self, shape: &ModelShape) -> u64 {
+        const FLOAT: u64 = 4;
+        let chunk = self.chunk as u64;
+        let [hidden, inner, vocab] =
+            [shape.hidden_size, shape.intermediate_size, shape.vocab_size].map(|n| n as u64);
+        let q = (shape.n_heads * shape.head_dim) as u64;
+        let kv = (shape.n_kv_heads * shape.head_dim) as u64;
+        let residual = 2 * chunk * hidden;
+        // Scores, masked scores and weights of a block; at least one row of every head.
+        let scores = (SCORES_PER_BLOCK as u64).max(shape.n_heads as u64 * self.context as u64);
+        // A narrow cache is widened for one layer at a time.
+        let widened = match self.kv_type {
+            KvType::F32 => 0,
+            KvType::F16 | KvType::BF16 => 2 * kv * self.context as u64,
+        };
+        let attention = chunk * (4 * q + 4 * kv) + 3 * scores + widened;
+        let mlp = chunk * (4 * inner + hidden);
+        let head = (ROWS_PER_SLICE as u64) * 3 * vocab;
+        let unpacked = match self.format {
+            WeightFormat::Unpacked => 0,
+            WeightFormat::Packed => hidden * vocab.max(inner),
+        };
+        FLOAT * (residual + unpacked + attention.max(mlp).max(head))
+    }
+}

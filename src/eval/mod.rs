@@ -1,0 +1,5 @@
+//! Measurements on a loaded model.
+
+pub mod document;
+pub mod perplexity;
+pub mod windows;

@@ -1,0 +1,19 @@
+//! Stretch the context window of Llama- and Qwen-family language models.
+//!
+//! `ropex` loads a GGUF or safetensors checkpoint, replaces its rotary position embedding (RoPE) by linear, NTK, YaRN,
+//! LongRoPE or another published rule, and generates or measures perplexity with it.
+//!
+//! - [`rope`]: the mathematics, in f64 and without tensors.
+//! - [`checkpoint`]: where weights, settings, tokenizers and templates come from.
+//! - [`engine`]: who computes.
+//! - [`model`]: the one decoder, its cache and generation.
+//! - [`eval`]: measurements.
+//! - [`cli`]: the commands of the `ropex` program.
+
+pub mod checkpoint;
+pub mod cli;
+pub mod demo;
+pub mod engine;
+pub mod eval;
+pub mod model;
+pub mod rope;

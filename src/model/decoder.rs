@@ -1,0 +1,107 @@
+//! The decoder: one forward pass for every architecture, over the fused operations of an [`Engine`].
+
+use super::session::DecoderSession;
+use super::{DynamicPolicy, LanguageModel, ModelConfig, ModelError, Session};
+use crate::checkpoint::rope::RopeSettings;
+use crate::engine::{Engine, KeyState, KvType};
+use crate::rope::{Frequencies, Table};
+
+/// How a decoder runs, apart from its weights and its rotary embedding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecoderOptions {
+    pub kv_type: KvType,
+    /// Tokens that go through the layers together; at least 1.
+    pub prefill_chunk: usize,
+    pub dynamic: DynamicPolicy,
+}
+
+impl DecoderOptions {
+    pub const DEFAULT_PREFILL_CHUNK: usize = 512;
+}
+
+impl Default for DecoderOptions {
+    fn default() -> Self {
+        Self {
+            kv_type: KvType::F32,
+            prefill_chunk: Self::DEFAULT_PREFILL_CHUNK,
+            dynamic: DynamicPolicy::default(),
+        }
+    }
+}
+
+/// A model: weights on an engine, an architecture and a rotary embedding.
+pub struct Decoder<E: Engine> {
+    pub(super) engine: E,
+    pub(super) config: ModelConfig,
+    pub(super) rope: RopeSettings,
+    pub(super) options: DecoderOptions,
+}
+
+impl<E: Engine> Decoder<E> {
+    pub fn new(
+        engine: E,
+        config: ModelConfig,
+        rope: RopeSettings,
+        options: DecoderOptions,
+    ) -> Self {
+        Self {
+            engine,
+            config,
+            rope,
+            options,
+        }
+    }
+
+    /// Whether cached keys must stay unrotated because the frequencies may still change.
+    pub(super) fn key_state(&self) -> KeyState {
+        let follows = self.options.dynamic == DynamicPolicy::Current;
+        if follows && self.rope.spec.depends_on_length() {
+            KeyState::Unrotated
+        } else {
+            KeyState::Rotated
+        }
+    }
+
+    /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm.
+    ///
+    /// `start`: position of the first token; `key_rotation`: covers `0..start + tokens` when the cache holds unrotated keys.
+    pub(super) fn forward(
+        &self,
+        tokens: &[u32],
+        start: usize,
+        frequencies: &Frequencies,
+        cache: &mut E::Cache,
+        key_rotation: Option<&E::Rotation>,
+    ) -> Result<E::Hidden, ModelError> {
+        let engine = &self.engine;
+        let table = Table::new(frequencies, start..start + tokens.len());
+        let rotation = engine.rotation(&table)?;
+        let keys = self.key_state();
+        let mut hidden = engine.embed(tokens)?;
+        for layer in 0..self.config.n_layers {
+            let mut heads = engine.project_qkv(layer, &hidden)?;
+            engine.rotate_append(layer, &mut heads, &rotation, cache, start, keys)?;
+            hidden = engine.attend(layer, heads, hidden, cache, start, key_rotation)?;
+            hidden = engine.mlp(layer, hidden)?;
+        }
+        Ok(hidden)
+    }
+}
+
+impl<E: Engine> LanguageModel for Decoder<E> {
+    fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    fn rope(&self) -> &RopeSettings {
+        &self.rope
+    }
+
+    fn engine(&self) -> String {
+        self.engine.describe()
+    }
+
+    fn session(&self, planned_length: usize) -> Result<Box<dyn Session + '_>, ModelError> {
+        Ok(Box::new(DecoderSession::new(self, planned_length)?))
+    }
+}

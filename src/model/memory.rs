@@ -1,0 +1,70 @@
+//! How much memory a run takes, told before it starts.
+
+use super::load::weight_format;
+use super::{DecoderOptions, ModelConfig, ModelError};
+use crate::checkpoint::Checkpoint;
+use crate::engine::candle::{WeightFormat, Workspace};
+use crate::rope::RopeSpec;
+
+/// Bytes that a run of a given context holds at its peak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryPlan {
+    pub weights_bytes: u64,
+    /// 2 x layers x key/value heads x head_dim x context x bytes of an element.
+    pub kv_bytes: u64,
+    /// Activations, attention scores and logits of one chunk.
+    pub workspace_bytes: u64,
+    /// How the weights are held.
+    pub weights: WeightFormat,
+}
+
+impl MemoryPlan {
+    /// The plan for `context` tokens; sizes too large for the machine saturate.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        config: &ModelConfig,
+        rope: &RopeSpec,
+        options: &DecoderOptions,
+        context: usize,
+    ) -> Self {
+        let weights = weight_format(checkpoint);
+        let weights_bytes = match weights {
+            WeightFormat::Unpacked => checkpoint.n_weights().saturating_mul(4),
+            WeightFormat::Packed => checkpoint.weights_bytes(),
+        };
+        let heads = (2 * config.n_layers * config.n_kv_heads * config.head_dim) as u64;
+        let element = options.kv_type.size_bytes() as u64;
+        let workspace = Workspace {
+            format: weights,
+            kv_type: options.kv_type,
+            chunk: options.prefill_chunk.min(context),
+            context,
+        };
+        Self {
+            weights_bytes,
+            kv_bytes: heads.saturating_mul(element).saturating_mul(context as u64),
+            workspace_bytes: workspace.bytes(&config.shape(rope)),
+            weights,
+        }
+    }
+
+    pub fn total_bytes(&self) -> u64 {
+        let cache = self.weights_bytes.saturating_add(self.kv_bytes);
+        cache.saturating_add(self.workspace_bytes)
+    }
+
+    /// Refuses a plan above `allowed_bytes`.
+    ///
+    /// # Errors
+    /// [`ModelError::Memory`] with both numbers.
+    pub fn ensure_within(&self, allowed_bytes: Option<u64>) -> Result<(), ModelError> {
+        let needed_bytes = self.total_bytes();
+        match allowed_bytes {
+            Some(allowed_bytes) if needed_bytes > allowed_bytes => Err(ModelError::Memory {
+                needed_bytes,
+                allowed_bytes,
+            }),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A text in progress on a [`Decoder`]: chunked prefill, decoding, and the policies for frequencies that change with the length.
+
+use super::{Decoder, DynamicPolicy, ModelError, Session, Want};
+use crate::engine::{Engine, KeyState};
+use crate::rope::{Frequencies, Table, frequencies};
+
+/// The tokens so far, their cached keys and values, and the frequencies that the cache was computed with.
+pub struct DecoderSession<'a, E: Engine> {
+    decoder: &'a Decoder<E>,
+    cache: E::Cache,
+    planned_length: usize,
+    tokens: Vec<u32>,
+    frequencies: Frequencies,
+    computed_tokens: usize,
+}
+
+impl<'a, E: Engine> DecoderSession<'a, E> {
+    pub fn new(decoder: &'a Decoder<E>, planned_length: usize) -> Result<Self, ModelError> {
+        let options = &decoder.options;
+        Ok(Self {
+            cache: decoder.engine.new_cache(planned_length, options.kv_type)?,
+            frequencies: frequencies(&decoder.rope.spec, planned_length)?,
+            decoder,
+            planned_length,
+            tokens: Vec::new(),
+            computed_tokens: 0,
+        })
+    }
+
+    fn check(&self, tokens: &[u32]) -> Result<(), ModelError> {
+        let wanted = self.tokens.len() + tokens.len();
+        if wanted > self.planned_length {
+            let planned = self.planned_length;
+            return Err(ModelError::BeyondPlan { planned, wanted });
+        }
+        let vocab_size = self.decoder.config.vocab_size;
+        match tokens.iter().position(|&id| id as usize >= vocab_size) {
+            None => Ok(()),
+            Some(at) => Err(ModelError::TokenId {
+                id: tokens[at],
+                index: self.tokens.len() + at,
+                vocab_size,
+            }),
+        }
+    }
+
+    /// Frequencies for a text of `length` tokens under the policy in force.
+    fn frequencies_at(&self, length: usize) -> Result<Frequencies, ModelError> {
+        let length = match self.decoder.options.dynamic {
+            DynamicPolicy::Planned => self.planned_length,
+            DynamicPolicy::Current | DynamicPolicy::Recompute => length,
+        };
+        Ok(frequencies(&self.decoder.rope.spec, length)?)
+    }
+
+    /// Runs `tokens` in chunks behind the `self.tokens` already cached.
+    fn run(
+        &mut self,
+        tokens: &[u32],
+        want: Want<'_>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Vec<f32>, ModelError> {
+        let engine = &self.decoder.engine;
+        let first = self.tokens.len();
+        let key_rotation = match self.decoder.key_state() {
+            KeyState::Rotated => None,
+            KeyState::Unrotated => {
+                let all = Table::new(&self.frequencies, 0..first + tokens.len());
+                Some(engine.rotation(&all)?)
+            }
+        };
+        let mut results = Vec::new();
+        let mut done = 0;
+        for chunk in tokens.chunks(self.decoder.options.prefill_chunk) {
+            let start = first + done;
+            let hidden = self.decoder.forward(
+                chunk,
+                start,
+                &self.frequencies,
+                &mut self.cache,
+                key_rotation.as_ref(),
+            )?;
+            let wanted = Wanted::of(want, done, chunk.len(), tokens.len());
+            results.extend(wanted.compute(engine, &hidden, start)?);
+            self.tokens.extend(chunk);
+            self.computed_tokens += chunk.len();
+            done += chunk.len();
+            progress(done);
+        }
+        Ok(results)
+    }
+}
+
+impl<E: Engine> Session for DecoderSession<'_, E> {
+    fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn computed_tokens(&self) -> usize {
+        self.computed_tokens
+    }
+
+    fn extend(
+        &mut self,
+        tokens: &[u32],
+        want: Want<'_>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Vec<f32>, ModelError> {
+        self.check(tokens)?;
+        let frequencies = self.frequencies_at(self.tokens.len() + tokens.len())?;
+        if frequencies != self.frequencies {
+            self.frequencies = frequencies;
+            if self.decoder.options.dynamic == DynamicPolicy::Recompute {
+                let prefix = std::mem::take(&mut self.tokens);
+                self.run(&prefix, Want::Nothing, &mut |_| ())?;
+            }
+        }
+        self.run(tokens, want, progress)
+    }
+}
+
+/// The part of a [`Want`] that falls into one chunk; rows count from the start of the chunk.
+enum Wanted<'a> {
+    Nothing,
+    Logits(Vec<usize>),
+    LogProbs(Vec<usize>, &'a [u32]),
+}
+
+impl<'a> Wanted<'a> {
+    /// `done`: tokens of the call before this chunk; `len`: tokens in the chunk; `total`: tokens in the call.
+    fn of(want: Want<'a>, done: usize, len: usize, total: usize) -> Self {
+        match want {
+            Want::Nothing => Wanted::Nothing,
+            Want::LastLogits if done + len == total => Wanted::Logits(vec![len - 1]),
+            Want::LastLogits => Wanted::Nothing,
+            Want::AllLogits => Wanted::Logits((0..len).collect()),
+            Want::LogProbs { first_row, targets } => {
+                let from = first_row.clamp(done, done + len);
+                let to = (first_row + targets.len()).clamp(done, done + len);
+                if from == to {
+                    return Wanted::Nothing;
+                }
+                let rows = (from - done..to - done).collect();
+                Wanted::LogProbs(rows, &targets[from - first_row..to - first_row])
+            }
+        }
+    }
+
+    /// `start`: position of the chunk's first token in the text.
+    fn compute<E: Engine>(
+        &self,
+        engine: &E,
+        hidden: &E::Hidden,
+        start: usize,
+    ) -> Result<Vec<f32>, ModelError> {
+        let (values, rows, quantity) = match self {
+            Wanted::Nothing => return Ok(Vec::new()),
+            Wanted::Logits(rows) => (engine.logits(hidden, rows)?, rows, "logit"),
+            Wanted::LogProbs(rows, targets) => (
+                engine.log_probs(hidden, rows, targets)?,
+                rows,
+                "log-probability",
+            ),
+        };
+        let per_row = values.len() / rows.len();
+        match values.iter().position(|value| !value.is_finite()) {
+            None => Ok(values),
+            Some(at) => Err(ModelError::NonFinite {
+                quantity,
+                index: start + rows[at / per_row],
+                value: values[at],
+            }),
+        }
+    }
+}
