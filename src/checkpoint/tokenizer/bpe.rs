@@ -23,14 +23,9 @@ pub(super) fn checked_merges<'t>(
     let mut joined = String::new();
     let mut checked = Vec::with_capacity(merges.size_hint().0);
     for (index, merge) in merges.enumerate() {
-        let refuse = |reason| TokenizerError::Merge {
-            index,
-            merge: merge.to_owned(),
-            reason,
-        };
-        let (left, right) = merge
-            .split_once(' ')
-            .ok_or_else(|| refuse("it has no blank between two tokens"))?;
+        let refuse = |reason| TokenizerError::Merge { index, merge: merge.to_owned(), reason };
+        let (left, right) =
+            merge.split_once(' ').ok_or_else(|| refuse("it has no blank between two tokens"))?;
         let (Some(l), Some(r)) = (ids.get(left), ids.get(right)) else {
             return Err(refuse("a part is not in the vocabulary"));
         };
@@ -64,14 +59,10 @@ pub(super) fn build(
         .build()
         .map_err(TokenizerError::Library)?;
     let mut tokenizer = tokenizers::Tokenizer::new(model);
-    tokenizer
-        .with_normalizer(pre.normalizer())
-        .map_err(TokenizerError::Library)?;
+    tokenizer.with_normalizer(pre.normalizer()).map_err(TokenizerError::Library)?;
     tokenizer.with_pre_tokenizer(Some(pre.splitter()?));
     tokenizer.with_decoder(Some(ByteLevel::new(false, false, false)));
-    tokenizer
-        .add_tokens(added)
-        .map_err(TokenizerError::Library)?;
+    tokenizer.add_tokens(added).map_err(TokenizerError::Library)?;
     Ok(tokenizer)
 }
 
@@ -82,11 +73,7 @@ mod tests {
     #[test]
     fn bad_merges_are_named() {
         let ids = HashMap::from([("a", 0), ("b", 1), ("ab", 2)]);
-        let refusal = |merges: &[&str]| {
-            checked_merges(merges.iter().copied(), &ids)
-                .unwrap_err()
-                .to_string()
-        };
+        let refusal = |merges: &[&str]| checked_merges(merges.iter().copied(), &ids).unwrap_err().to_string();
         assert!(refusal(&["a b", "ab"]).starts_with("merge 1 `ab` is not usable: it has no blank"));
         assert!(refusal(&["a c"]).contains("a part is not in the vocabulary"));
         assert!(refusal(&["b a"]).contains("its result is not in the vocabulary"));

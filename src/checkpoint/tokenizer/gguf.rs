@@ -27,11 +27,8 @@ const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
 /// Keys whose ids end generation.
-const END_IDS: [&str; 3] = [
-    "tokenizer.ggml.eos_token_id",
-    "tokenizer.ggml.eot_token_id",
-    "tokenizer.ggml.eom_token_id",
-];
+const END_IDS: [&str; 3] =
+    ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
 /// What `tokenizer.ggml.token_type` says of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,20 +76,15 @@ struct Vocabulary<'m> {
 
 impl<'m> Vocabulary<'m> {
     fn read(meta: &'m Metadata, warnings: &mut Vec<String>) -> Result<Self, TokenizerError> {
-        let list = meta
-            .strings(TOKENS)?
-            .ok_or(TokenizerError::MissingKey(TOKENS))?;
+        let list = meta.strings(TOKENS)?.ok_or(TokenizerError::MissingKey(TOKENS))?;
         if list.is_empty() || list.len() > MAX_VOCAB {
             return Err(TokenizerError::VocabSize(list.len()));
         }
-        let tokens = list
-            .iter()
-            .enumerate()
-            .map(|(id, token)| match token.as_str() {
-                // Holes in the numbering are stored as empty strings; give them distinct names.
-                "" => Cow::Owned(format!("[EMPTY_{id}]")),
-                token => Cow::Borrowed(token),
-            });
+        let tokens = list.iter().enumerate().map(|(id, token)| match token.as_str() {
+            // Holes in the numbering are stored as empty strings; give them distinct names.
+            "" => Cow::Owned(format!("[EMPTY_{id}]")),
+            token => Cow::Borrowed(token),
+        });
         let tokens: Vec<_> = tokens.collect();
         let types = match meta.i32s(TOKEN_TYPE)? {
             Some(numbers) => token_types(&numbers, tokens.len())?,
@@ -117,11 +109,7 @@ impl<'m> Vocabulary<'m> {
         let mut ids = HashMap::with_capacity(self.tokens.len());
         for (id, token) in (0u32..).zip(&self.tokens) {
             if let Some(first) = ids.insert(token.as_ref(), id) {
-                return Err(TokenizerError::DuplicateToken {
-                    token: token.to_string(),
-                    first,
-                    second: id,
-                });
+                return Err(TokenizerError::DuplicateToken { token: token.to_string(), first, second: id });
             }
         }
         Ok(ids)
@@ -130,22 +118,12 @@ impl<'m> Vocabulary<'m> {
     /// The id stored under `key`, inside the vocabulary.
     fn id(&self, meta: &Metadata, key: &str) -> Result<Option<u32>, TokenizerError> {
         let id = meta.usize(key)?;
-        id.map(|id| {
-            checked_id(
-                u64::try_from(id).ok(),
-                id,
-                || format!("`{key}`"),
-                self.tokens.len(),
-            )
-        })
-        .transpose()
+        id.map(|id| checked_id(u64::try_from(id).ok(), id, || format!("`{key}`"), self.tokens.len()))
+            .transpose()
     }
 
     fn iter(&self) -> impl Iterator<Item = (u32, &str, TokenType)> {
-        (0u32..)
-            .zip(&self.tokens)
-            .zip(&self.types)
-            .map(|((id, token), kind)| (id, token.as_ref(), *kind))
+        (0u32..).zip(&self.tokens).zip(&self.types).map(|((id, token), kind)| (id, token.as_ref(), *kind))
     }
 
     fn pieces(&self, rules: Rules) -> Pieces {
@@ -158,18 +136,13 @@ impl<'m> Vocabulary<'m> {
 
     /// Tokens found in a text before anything else.
     fn markers(&self) -> impl Iterator<Item = (u32, &str, TokenType)> {
-        self.iter()
-            .filter(|(_, _, kind)| kind.is_control() || *kind == TokenType::UserDefined)
+        self.iter().filter(|(_, _, kind)| kind.is_control() || *kind == TokenType::UserDefined)
     }
 }
 
 fn token_types(numbers: &[i32], expected: usize) -> Result<Vec<TokenType>, TokenizerError> {
     if numbers.len() != expected {
-        return Err(TokenizerError::Count {
-            key: TOKEN_TYPE,
-            found: numbers.len(),
-            expected,
-        });
+        return Err(TokenizerError::Count { key: TOKEN_TYPE, found: numbers.len(), expected });
     }
     (0u32..)
         .zip(numbers)
@@ -193,10 +166,9 @@ impl Tokenizer {
         match meta.str(MODEL)?.ok_or(TokenizerError::MissingKey(MODEL))? {
             "gpt2" => byte_level(meta),
             "llama" => sentencepiece(meta),
-            other => Err(TokenizerError::UnsupportedModel {
-                found: other.to_owned(),
-                accepted: "gpt2, llama",
-            }),
+            other => {
+                Err(TokenizerError::UnsupportedModel { found: other.to_owned(), accepted: "gpt2, llama" })
+            }
         }
     }
 }
@@ -212,22 +184,14 @@ fn byte_level(meta: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let pre = Pre::named(name)?;
     let vocabulary = Vocabulary::read(meta, &mut warnings)?;
     let ids = vocabulary.ids()?;
-    let merges = meta
-        .strings(MERGES)?
-        .ok_or(TokenizerError::MissingKey(MERGES))?;
+    let merges = meta.strings(MERGES)?.ok_or(TokenizerError::MissingKey(MERGES))?;
     let merges = bpe::checked_merges(merges.iter().map(String::as_str), &ids)?;
     let added = vocabulary
         .markers()
         .map(|(_, token, kind)| AddedToken::from(token, kind.is_control()).normalized(false));
-    let vocab: BpeVocab = vocabulary
-        .iter()
-        .map(|(id, token, _)| (token.to_owned(), id))
-        .collect();
+    let vocab: BpeVocab = vocabulary.iter().map(|(id, token, _)| (token.to_owned(), id)).collect();
     let library = bpe::build(vocab, merges, pre, added.collect())?;
-    let pieces = vocabulary.pieces(Rules {
-        byte_level: true,
-        ..Rules::default()
-    });
+    let pieces = vocabulary.pieces(Rules { byte_level: true, ..Rules::default() });
     let missing_bytes = pieces.missing_bytes();
     let source = format!("GGUF metadata, pre = {name}");
     let parts = Parts {
@@ -245,27 +209,17 @@ fn sentencepiece(meta: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let mut warnings = Vec::new();
     let vocabulary = Vocabulary::read(meta, &mut warnings)?;
     vocabulary.ids()?;
-    let scores = meta
-        .f32s(SCORES)?
-        .ok_or(TokenizerError::MissingKey(SCORES))?;
+    let scores = meta.f32s(SCORES)?.ok_or(TokenizerError::MissingKey(SCORES))?;
     let expected = vocabulary.tokens.len();
     if scores.len() != expected {
-        return Err(TokenizerError::Count {
-            key: SCORES,
-            found: scores.len(),
-            expected,
-        });
+        return Err(TokenizerError::Count { key: SCORES, found: scores.len(), expected });
     }
     let space_prefix = meta.bool(ADD_SPACE_PREFIX)?.unwrap_or(true);
     let mut entries = HashMap::with_capacity(expected);
     let mut bytes = [None; 256];
     for ((id, token, kind), score) in vocabulary.iter().zip(scores.iter().copied()) {
         if score.is_nan() {
-            return Err(TokenizerError::TokenValue {
-                key: SCORES,
-                value: score.to_string(),
-                id,
-            });
+            return Err(TokenizerError::TokenValue { key: SCORES, value: score.to_string(), id });
         }
         match kind {
             TokenType::Byte => {
@@ -325,23 +279,16 @@ struct Parts {
 }
 
 impl Parts {
-    fn finish(
-        mut self,
-        meta: &Metadata,
-        vocabulary: &Vocabulary<'_>,
-    ) -> Result<Tokenizer, TokenizerError> {
+    fn finish(mut self, meta: &Metadata, vocabulary: &Vocabulary<'_>) -> Result<Tokenizer, TokenizerError> {
         let bos = vocabulary.id(meta, BOS_ID)?;
         let add_bos = meta.bool(ADD_BOS)?.unwrap_or(self.add_bos);
         if add_bos && bos.is_none() {
-            self.warnings.push(format!(
-                "a BOS token is asked for, but `{BOS_ID}` is missing: none is added"
-            ));
+            self.warnings.push(format!("a BOS token is asked for, but `{BOS_ID}` is missing: none is added"));
         }
         let add_eos = meta.bool(ADD_EOS)?.unwrap_or(false);
         if add_eos {
-            self.warnings.push(format!(
-                "`{ADD_EOS}` asks for an end token after every text; it is not added"
-            ));
+            self.warnings
+                .push(format!("`{ADD_EOS}` asks for an end token after every text; it is not added"));
         }
         let mut ends = EndIds::new(vocabulary.tokens.len());
         for key in END_IDS {

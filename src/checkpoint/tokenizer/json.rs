@@ -28,13 +28,9 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Anything in the file that is inconsistent or that Llama- and Qwen-family tokenizers do not use.
-    pub fn from_tokenizer_json(
-        bytes: &[u8],
-        sidecar: &Sidecar<'_>,
-    ) -> Result<Self, TokenizerError> {
+    pub fn from_tokenizer_json(bytes: &[u8], sidecar: &Sidecar<'_>) -> Result<Self, TokenizerError> {
         let probe = Probe::read(bytes)?;
-        let mut library =
-            tokenizers::Tokenizer::from_bytes(bytes).map_err(TokenizerError::Library)?;
+        let mut library = tokenizers::Tokenizer::from_bytes(bytes).map_err(TokenizerError::Library)?;
         if !matches!(library.get_model(), ModelWrapper::BPE(_)) {
             return Err(TokenizerError::UnsupportedModel {
                 found: "without a type".to_owned(),
@@ -42,9 +38,7 @@ impl Tokenizer {
             });
         }
         library.with_padding(None);
-        library
-            .with_truncation(None)
-            .map_err(TokenizerError::Library)?;
+        library.with_truncation(None).map_err(TokenizerError::Library)?;
 
         let tokens = tokens_by_id(&library)?;
         let pieces = pieces(&library, &tokens, &probe)?;
@@ -52,17 +46,11 @@ impl Tokenizer {
         let mut warnings = Vec::new();
         let start = Start::find(&library, sidecar, pieces.len())?;
         if start.add_eos {
-            warnings.push(
-                "the tokenizer asks for an end token after every text; it is not added".to_owned(),
-            );
+            warnings.push("the tokenizer asks for an end token after every text; it is not added".to_owned());
         }
         let eos = end_ids(&library, sidecar, pieces.len())?;
         let drops_bytes = pieces.rules.byte_level && !probe.has_unknown_token();
-        let missing_bytes = if drops_bytes {
-            pieces.missing_bytes()
-        } else {
-            Vec::new()
-        };
+        let missing_bytes = if drops_bytes { pieces.missing_bytes() } else { Vec::new() };
         Ok(Self {
             encoder: Encoder::library(library),
             pieces,
@@ -89,11 +77,7 @@ fn tokens_by_id(library: &tokenizers::Tokenizer) -> Result<Vec<Option<String>>, 
     for (token, id) in vocab {
         if let Some(first) = tokens[id as usize].replace(token.clone()) {
             // A hash map's order is random; the message must not be.
-            let (first, second) = if first < token {
-                (first, token)
-            } else {
-                (token, first)
-            };
+            let (first, second) = if first < token { (first, token) } else { (token, first) };
             return Err(TokenizerError::DuplicateId { id, first, second });
         }
     }
@@ -132,22 +116,13 @@ impl Start {
         vocab_size: usize,
     ) -> Result<Self, TokenizerError> {
         let ids = |specials| -> Result<Vec<u32>, TokenizerError> {
-            Ok(library
-                .encode_fast("a", specials)
-                .map_err(TokenizerError::Library)?
-                .get_ids()
-                .to_vec())
+            Ok(library.encode_fast("a", specials).map_err(TokenizerError::Library)?.get_ids().to_vec())
         };
         let (plain, full) = (ids(false)?, ids(true)?);
-        let before = (0..=full.len())
-            .find(|at| full[*at..].starts_with(&plain))
-            .unwrap_or(0);
+        let before = (0..=full.len()).find(|at| full[*at..].starts_with(&plain)).unwrap_or(0);
         if before > 1 {
             let found = format!("{:?} before a text", &full[..before]);
-            return Err(TokenizerError::UnsupportedPart {
-                part: "post_processor",
-                found,
-            });
+            return Err(TokenizerError::UnsupportedPart { part: "post_processor", found });
         }
         let added = full[..before].first().copied();
         if let Some(bos) = added {
@@ -157,37 +132,20 @@ impl Start {
         let add_eos = full.len() > before + plain.len();
 
         let Some(config) = sidecar.tokenizer_config else {
-            return Ok(Self {
-                bos: added,
-                add_bos: added.is_some(),
-                add_eos,
-            });
+            return Ok(Self { bos: added, add_bos: added.is_some(), add_eos });
         };
         let declared = config.get("bos_token").and_then(token_text);
         let declared = match declared {
-            Some(text) => {
-                Some(
-                    library
-                        .token_to_id(text)
-                        .ok_or_else(|| TokenizerError::SpecialId {
-                            origin: "`bos_token` in tokenizer_config.json".to_owned(),
-                            id: text.to_owned(),
-                            vocab_size,
-                        })?,
-                )
-            }
+            Some(text) => Some(library.token_to_id(text).ok_or_else(|| TokenizerError::SpecialId {
+                origin: "`bos_token` in tokenizer_config.json".to_owned(),
+                id: text.to_owned(),
+                vocab_size,
+            })?),
             None => None,
         };
         let bos = added.or(declared);
-        let add_bos = config
-            .get("add_bos_token")
-            .and_then(Value::as_bool)
-            .unwrap_or(added.is_some());
-        Ok(Self {
-            bos,
-            add_bos,
-            add_eos,
-        })
+        let add_bos = config.get("add_bos_token").and_then(Value::as_bool).unwrap_or(added.is_some());
+        Ok(Self { bos, add_bos, add_eos })
     }
 }
 
@@ -197,36 +155,21 @@ fn end_ids(
     vocab_size: usize,
 ) -> Result<EndIds, TokenizerError> {
     let mut ends = EndIds::new(vocab_size);
-    let files = [
-        (sidecar.config, "config.json"),
-        (sidecar.generation_config, "generation_config.json"),
-    ];
+    let files = [(sidecar.config, "config.json"), (sidecar.generation_config, "generation_config.json")];
     for (config, file) in files {
         if let Some(config) = config {
             ends.add_config(config, file)?;
         }
     }
-    if let Some(text) = sidecar
-        .tokenizer_config
-        .and_then(|c| c.get("eos_token"))
-        .and_then(token_text)
-    {
-        let id = library
-            .token_to_id(text)
-            .ok_or_else(|| TokenizerError::SpecialId {
-                origin: "`eos_token` in tokenizer_config.json".to_owned(),
-                id: text.to_owned(),
-                vocab_size,
-            })?;
+    if let Some(text) = sidecar.tokenizer_config.and_then(|c| c.get("eos_token")).and_then(token_text) {
+        let id = library.token_to_id(text).ok_or_else(|| TokenizerError::SpecialId {
+            origin: "`eos_token` in tokenizer_config.json".to_owned(),
+            id: text.to_owned(),
+            vocab_size,
+        })?;
         ends.insert(id);
     }
     let added = library.get_added_vocabulary();
-    ends.add_markers(|text| {
-        added
-            .get_vocab()
-            .get(text)
-            .copied()
-            .filter(|_| added.is_special_token(text))
-    });
+    ends.add_markers(|text| added.get_vocab().get(text).copied().filter(|_| added.is_special_token(text)));
     Ok(ends)
 }

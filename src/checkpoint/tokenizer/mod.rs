@@ -64,20 +64,14 @@ pub struct Tokenizer {
 #[derive(Debug)]
 enum Encoder {
     /// The tokenizers library; the copy that reads control tokens as text is made when first needed.
-    Library {
-        special: Box<tokenizers::Tokenizer>,
-        text: OnceLock<Box<tokenizers::Tokenizer>>,
-    },
+    Library { special: Box<tokenizers::Tokenizer>, text: OnceLock<Box<tokenizers::Tokenizer>> },
     /// A SentencePiece vocabulary with scores.
     SentencePiece(Box<SentencePiece>),
 }
 
 impl Encoder {
     fn library(tokenizer: tokenizers::Tokenizer) -> Self {
-        Self::Library {
-            special: Box::new(tokenizer),
-            text: OnceLock::new(),
-        }
+        Self::Library { special: Box::new(tokenizer), text: OnceLock::new() }
     }
 }
 
@@ -88,12 +82,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// `NoBos` when BOS is demanded and there is none; `MissingByte` when the vocabulary cannot write the text.
-    pub fn encode(
-        &self,
-        text: &str,
-        bos: Bos,
-        markers: Markers,
-    ) -> Result<Vec<u32>, TokenizerError> {
+    pub fn encode(&self, text: &str, bos: Bos, markers: Markers) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = self.encode_plain(text, markers)?;
         let wanted = match bos {
             Bos::Auto if self.add_bos => self.bos,
@@ -112,17 +101,11 @@ impl Tokenizer {
         if !self.missing_bytes.is_empty()
             && let Some(offset) = text.bytes().position(|b| self.missing_bytes.contains(&b))
         {
-            return Err(TokenizerError::MissingByte {
-                byte: text.as_bytes()[offset],
-                offset,
-            });
+            return Err(TokenizerError::MissingByte { byte: text.as_bytes()[offset], offset });
         }
         match &self.encoder {
             Encoder::SentencePiece(spm) => spm.encode(text, markers),
-            Encoder::Library {
-                special,
-                text: as_text,
-            } => {
+            Encoder::Library { special, text: as_text } => {
                 let tokenizer = match markers {
                     Markers::Special => special,
                     Markers::Text => as_text.get_or_init(|| {
@@ -131,9 +114,7 @@ impl Tokenizer {
                         copy
                     }),
                 };
-                let encoding = tokenizer
-                    .encode_fast(text, false)
-                    .map_err(TokenizerError::Library)?;
+                let encoding = tokenizer.encode_fast(text, false).map_err(TokenizerError::Library)?;
                 Ok(encoding.get_ids().to_vec())
             }
         }
@@ -239,9 +220,7 @@ fn vocab_hash<'t>(tokens: impl Iterator<Item = Option<&'t str>>) -> String {
             let (bytes, end) = t.map_or((&[][..], 0xFE), |t| (t.as_bytes(), 0xFF));
             bytes.iter().copied().chain(std::iter::once(end))
         })
-        .fold(OFFSET, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(PRIME)
-        });
+        .fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
     format!("{hash:016x}")
 }
 

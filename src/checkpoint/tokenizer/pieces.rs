@@ -41,10 +41,7 @@ pub(super) enum Kind {
 
 impl Pieces {
     pub fn new(rules: Rules) -> Self {
-        Self {
-            rules,
-            ..Self::default()
-        }
+        Self { rules, ..Self::default() }
     }
 
     /// Appends the next id. `token`: its entry as written in the vocabulary.
@@ -55,8 +52,7 @@ impl Pieces {
             Kind::Hole => {}
         }
         // Token texts were read from one file whose size fits; saturating keeps a hostile one harmless.
-        self.ends
-            .push(u32::try_from(self.data.len()).unwrap_or(u32::MAX));
+        self.ends.push(u32::try_from(self.data.len()).unwrap_or(u32::MAX));
         self.kinds.push(kind);
     }
 
@@ -159,12 +155,7 @@ pub struct StreamDecoder<'a> {
 
 impl<'a> StreamDecoder<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer, skip_special: bool, strip: usize) -> Self {
-        Self {
-            pieces: &tokenizer.pieces,
-            skip_special,
-            strip,
-            pending: Vec::new(),
-        }
+        Self { pieces: &tokenizer.pieces, skip_special, strip, pending: Vec::new() }
     }
 
     /// Adds one id and returns the text that is complete, possibly none.
@@ -174,10 +165,8 @@ impl<'a> StreamDecoder<'a> {
     /// # Errors
     /// `TokenizerError::UnknownId` for an id outside the vocabulary.
     pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
-        let (mut bytes, kind) = self.pieces.get(id).ok_or(TokenizerError::UnknownId {
-            id,
-            vocab_size: self.pieces.len(),
-        })?;
+        let (mut bytes, kind) =
+            self.pieces.get(id).ok_or(TokenizerError::UnknownId { id, vocab_size: self.pieces.len() })?;
         if kind == Kind::Control && self.skip_special {
             return Ok(String::new());
         }
@@ -253,10 +242,7 @@ mod tests {
 
     #[test]
     fn a_hole_has_no_piece_and_missing_bytes_are_counted() {
-        let mut pieces = Pieces::new(Rules {
-            byte_level: true,
-            ..Rules::default()
-        });
+        let mut pieces = Pieces::new(Rules { byte_level: true, ..Rules::default() });
         pieces.push("Ġ", Kind::Text);
         pieces.push("", Kind::Hole);
         pieces.push("<é>", Kind::Control);

@@ -38,13 +38,7 @@ pub(super) struct Pre {
 }
 
 const fn pre(names: &'static [&'static str], patterns: &'static [&'static str]) -> Pre {
-    Pre {
-        names,
-        patterns,
-        nfc: false,
-        ignore_merges: false,
-        add_bos: false,
-    }
+    Pre { names, patterns, nfc: false, ignore_merges: false, add_bos: false }
 }
 
 static TABLE: &[Pre] = &[
@@ -68,60 +62,20 @@ static TABLE: &[Pre] = &[
         ignore_merges: true,
         add_bos: true,
         ..pre(
-            &[
-                "llama-bpe",
-                "llama3",
-                "llama-v3",
-                "falcon3",
-                "falcon-h1",
-                "lfm2",
-                "midm-2.0",
-                "pixtral",
-            ],
+            &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2", "midm-2.0", "pixtral"],
             &[LLAMA3],
         )
     },
     pre(&["dbrx", "smaug-bpe", "chatglm-bpe"], &[LLAMA3]),
-    Pre {
-        ignore_merges: true,
-        ..pre(&["glm4", "glm5"], &[LLAMA3])
-    },
-    Pre {
-        nfc: true,
-        ..pre(&["qwen2", "stablelm2"], &[QWEN2])
-    },
+    Pre { ignore_merges: true, ..pre(&["glm4", "glm5"], &[LLAMA3]) },
+    Pre { nfc: true, ..pre(&["qwen2", "stablelm2"], &[QWEN2]) },
+    pre(&["deepseek-r1-qwen", "megrez", "hunyuan", "solar-open", "grok-2"], &[QWEN2]),
+    Pre { nfc: true, ..pre(&["qwen35"], &[QWEN35]) },
     pre(
-        &[
-            "deepseek-r1-qwen",
-            "megrez",
-            "hunyuan",
-            "solar-open",
-            "grok-2",
-        ],
-        &[QWEN2],
-    ),
-    Pre {
-        nfc: true,
-        ..pre(&["qwen35"], &[QWEN35])
-    },
-    pre(
-        &[
-            "smollm",
-            "starcoder",
-            "refact",
-            "command-r",
-            "codeshell",
-            "exaone",
-            "minerva-7b",
-            "mellum2",
-        ],
+        &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2"],
         &[DIGIT, GPT2],
     ),
-    Pre {
-        ignore_merges: true,
-        add_bos: true,
-        ..pre(&["tekken"], &[TEKKEN])
-    },
+    Pre { ignore_merges: true, add_bos: true, ..pre(&["tekken"], &[TEKKEN]) },
     pre(&["gpt-4o", "llama4", "kanana2", "minimax-m2"], &[GPT4O]),
     pre(&["falcon"], &[FALCON_PUNCTUATION, GPT2, THREE_DIGITS]),
 ];
@@ -140,12 +94,7 @@ impl Pre {
 
     /// Every known name, for messages.
     pub fn names() -> String {
-        TABLE
-            .iter()
-            .flat_map(|p| p.names)
-            .copied()
-            .collect::<Vec<_>>()
-            .join(", ")
+        TABLE.iter().flat_map(|p| p.names).copied().collect::<Vec<_>>().join(", ")
     }
 
     /// The normalizer that goes with it.
@@ -165,9 +114,7 @@ impl Pre {
                 .map_err(TokenizerError::Library)?;
             steps.push(PreTokenizerWrapper::Split(split));
         }
-        steps.push(PreTokenizerWrapper::ByteLevel(ByteLevel::new(
-            false, false, false,
-        )));
+        steps.push(PreTokenizerWrapper::ByteLevel(ByteLevel::new(false, false, false)));
         Ok(Sequence::new(steps))
     }
 }
@@ -191,9 +138,6 @@ mod tests {
     #[test]
     fn an_unknown_name_is_an_error_with_the_list() {
         let message = Pre::named("nonesuch").unwrap_err().to_string();
-        assert!(
-            message.contains("`nonesuch`") && message.contains("llama-bpe"),
-            "{message}"
-        );
+        assert!(message.contains("`nonesuch`") && message.contains("llama-bpe"), "{message}");
     }
 }

@@ -47,10 +47,7 @@ impl Probe {
         let probe: Self = serde_json::from_slice(bytes).map_err(TokenizerError::Json)?;
         let model = &probe.model;
         if let Some(kind) = model.kind.as_deref().filter(|k| *k != "BPE") {
-            return Err(TokenizerError::UnsupportedModel {
-                found: kind.to_owned(),
-                accepted: "BPE",
-            });
+            return Err(TokenizerError::UnsupportedModel { found: kind.to_owned(), accepted: "BPE" });
         }
         let part = |part, found: &dyn fmt::Display| TokenizerError::UnsupportedPart {
             part,
@@ -59,18 +56,10 @@ impl Probe {
         if let Some(dropout) = model.dropout.filter(|d| *d != 0.0) {
             return Err(part("dropout", &dropout));
         }
-        if let Some(prefix) = model
-            .continuing_subword_prefix
-            .as_deref()
-            .filter(|p| !p.is_empty())
-        {
+        if let Some(prefix) = model.continuing_subword_prefix.as_deref().filter(|p| !p.is_empty()) {
             return Err(part("continuing_subword_prefix", &prefix));
         }
-        if let Some(suffix) = model
-            .end_of_word_suffix
-            .as_deref()
-            .filter(|s| !s.is_empty())
-        {
+        if let Some(suffix) = model.end_of_word_suffix.as_deref().filter(|s| !s.is_empty()) {
             return Err(part("end_of_word_suffix", &suffix));
         }
         if model.merges.size_bytes > model.vocab.size_bytes {
@@ -105,17 +94,11 @@ fn add_rule(decoder: &Value, rules: &mut Rules) -> Result<(), TokenizerError> {
     let text = |key| decoder.get(key).and_then(Value::as_str);
     let refuse = || {
         let found = decoder.to_string().chars().take(200).collect();
-        TokenizerError::UnsupportedPart {
-            part: "decoder",
-            found,
-        }
+        TokenizerError::UnsupportedPart { part: "decoder", found }
     };
     match text("type").unwrap_or_default() {
         "Sequence" => {
-            let steps = decoder
-                .get("decoders")
-                .and_then(Value::as_array)
-                .ok_or_else(refuse)?;
+            let steps = decoder.get("decoders").and_then(Value::as_array).ok_or_else(refuse)?;
             // Nested sequences do not occur, so one level is read.
             for step in steps {
                 if text_type(step) == Some("Sequence") {
@@ -138,9 +121,7 @@ fn add_rule(decoder: &Value, rules: &mut Rules) -> Result<(), TokenizerError> {
         }
         "Strip" => {
             let count = |key| decoder.get(key).and_then(Value::as_u64);
-            let (Some(" "), Some(start), Some(0)) =
-                (text("content"), count("start"), count("stop"))
-            else {
+            let (Some(" "), Some(start), Some(0)) = (text("content"), count("start"), count("stop")) else {
                 return Err(refuse());
             };
             rules.strip_left = usize::try_from(start).map_err(|_| refuse())?;
@@ -226,11 +207,7 @@ impl<'de> Deserialize<'de> for LongestMerge {
                             Merge::Text(text) => text,
                             Merge::Pair(left, right) => format!("{left} {right}"),
                         };
-                        longest = LongestMerge {
-                            index,
-                            text,
-                            size_bytes,
-                        };
+                        longest = LongestMerge { index, text, size_bytes };
                     }
                     index += 1;
                 }
@@ -262,10 +239,7 @@ mod tests {
     #[test]
     fn other_models_and_settings_are_refused_by_name() {
         let message = |file: &Value| read(file).unwrap_err().to_string();
-        assert!(
-            message(&json!({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}}))
-                .contains("`Unigram`")
-        );
+        assert!(message(&json!({"model": {"type": "Unigram", "vocab": [["a", 0.0]]}})).contains("`Unigram`"));
         for (key, value) in [
             ("dropout", json!(0.1)),
             ("continuing_subword_prefix", json!("##")),
@@ -281,9 +255,7 @@ mod tests {
     #[test]
     fn the_decoders_in_use_are_read_and_others_refused() {
         let rules = |decoder: Value| {
-            read(&json!({"model": {"vocab": {}, "merges": []}, "decoder": decoder}))
-                .unwrap()
-                .rules()
+            read(&json!({"model": {"vocab": {}, "merges": []}, "decoder": decoder})).unwrap().rules()
         };
         let llama = json!({"type": "Sequence", "decoders": [
             {"type": "Replace", "pattern": {"String": "\u{2581}"}, "content": " "}, {"type": "ByteFallback"},
@@ -291,12 +263,7 @@ mod tests {
         let read = rules(llama).unwrap();
         assert!(read.byte_fallback && !read.byte_level && read.strip_left == 1);
         assert!(rules(json!({"type": "ByteLevel"})).unwrap().byte_level);
-        assert_eq!(
-            rules(json!({"type": "Metaspace", "prepend_scheme": "never"}))
-                .unwrap()
-                .strip_left,
-            0
-        );
+        assert_eq!(rules(json!({"type": "Metaspace", "prepend_scheme": "never"})).unwrap().strip_left, 0);
         assert_eq!(rules(json!(null)).unwrap(), Rules::default());
         for bad in [
             json!({"type": "WordPiece"}),

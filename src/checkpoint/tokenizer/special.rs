@@ -32,10 +32,7 @@ pub(super) struct EndIds {
 
 impl EndIds {
     pub fn new(vocab_size: usize) -> Self {
-        Self {
-            ids: BTreeSet::new(),
-            vocab_size,
-        }
+        Self { ids: BTreeSet::new(), vocab_size }
     }
 
     pub fn insert(&mut self, id: u32) {
@@ -46,10 +43,7 @@ impl EndIds {
     pub fn add_markers(&mut self, id_of: impl Fn(&str) -> Option<u32>) {
         // In the harmony format `<|end|>` closes a message, not the answer.
         let harmony = id_of("<|return|>").is_some() && id_of("<|call|>").is_some();
-        for marker in END_MARKERS
-            .iter()
-            .filter(|m| !(harmony && **m == "<|end|>"))
-        {
+        for marker in END_MARKERS.iter().filter(|m| !(harmony && **m == "<|end|>")) {
             self.ids.extend(id_of(marker));
         }
     }
@@ -67,8 +61,7 @@ impl EndIds {
         };
         for id in list {
             let origin = || format!("`eos_token_id` in {file}");
-            self.ids
-                .insert(checked_id(id.as_u64(), id, origin, self.vocab_size)?);
+            self.ids.insert(checked_id(id.as_u64(), id, origin, self.vocab_size)?);
         }
         Ok(())
     }
@@ -87,11 +80,7 @@ pub(super) fn checked_id(
 ) -> Result<u32, TokenizerError> {
     id.and_then(|id| u32::try_from(id).ok())
         .filter(|id| (*id as usize) < vocab_size)
-        .ok_or_else(|| TokenizerError::SpecialId {
-            origin: origin(),
-            id: shown.to_string(),
-            vocab_size,
-        })
+        .ok_or_else(|| TokenizerError::SpecialId { origin: origin(), id: shown.to_string(), vocab_size })
 }
 
 /// The text of a token in tokenizer_config.json: a string, or an object with `content`.
@@ -107,23 +96,13 @@ mod tests {
     #[test]
     fn a_number_a_list_and_null_are_read_and_the_rest_refused() {
         let mut ends = EndIds::new(10);
-        ends.add_config(&json!({"eos_token_id": 3}), "config.json")
-            .unwrap();
-        ends.add_config(&json!({"eos_token_id": [5, 7]}), "generation_config.json")
-            .unwrap();
-        ends.add_config(&json!({"eos_token_id": null}), "config.json")
-            .unwrap();
+        ends.add_config(&json!({"eos_token_id": 3}), "config.json").unwrap();
+        ends.add_config(&json!({"eos_token_id": [5, 7]}), "generation_config.json").unwrap();
+        ends.add_config(&json!({"eos_token_id": null}), "config.json").unwrap();
         ends.add_config(&json!({}), "config.json").unwrap();
         for bad in [json!(10), json!(-1), json!("2"), json!([1, 1.5]), json!({})] {
-            let error = ends
-                .add_config(&json!({ "eos_token_id": bad }), "config.json")
-                .unwrap_err();
-            assert!(
-                error
-                    .to_string()
-                    .starts_with("`eos_token_id` in config.json is"),
-                "{error}"
-            );
+            let error = ends.add_config(&json!({ "eos_token_id": bad }), "config.json").unwrap_err();
+            assert!(error.to_string().starts_with("`eos_token_id` in config.json is"), "{error}");
         }
         ends.insert(1);
         assert!(ends.into_set().is_superset(&BTreeSet::from([1, 3, 5, 7])));

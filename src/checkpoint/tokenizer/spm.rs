@@ -53,12 +53,7 @@ impl SentencePiece {
         for list in by_first.values_mut() {
             list.sort_by_key(|m| std::cmp::Reverse(m.text.len()));
         }
-        Self {
-            entries,
-            bytes,
-            markers: by_first,
-            space_prefix,
-        }
+        Self { entries, bytes, markers: by_first, space_prefix }
     }
 
     /// Ids of `text`, without BOS.
@@ -100,11 +95,7 @@ impl SentencePiece {
             list.iter().find(|m| m.text == token).map(|m| m.id)
         };
         let byte = || self.bytes[usize::from(super::pieces::byte_token(token)?)];
-        self.entries
-            .get(token)
-            .map(|(id, _)| *id)
-            .or_else(marker)
-            .or_else(byte)
+        self.entries.get(token).map(|(id, _)| *id).or_else(marker).or_else(byte)
     }
 
     /// The longest marker that begins at byte `at`. Markers begin with a whole character, so `at` is a boundary then.
@@ -126,11 +117,7 @@ impl SentencePiece {
     ) -> Result<(), TokenizerError> {
         let offset = range.start;
         let plain = text.get(range).unwrap_or_default();
-        let prefix = if self.space_prefix && after_marker {
-            BLANK
-        } else {
-            ""
-        };
+        let prefix = if self.space_prefix && after_marker { BLANK } else { "" };
         let escaped = format!("{prefix}{}", plain.replace(' ', BLANK));
         let mut symbols = Symbols::new(&escaped);
         symbols.merge(|joined| self.entries.get(joined).map(|(_, score)| *score));
@@ -140,11 +127,10 @@ impl SentencePiece {
                 continue;
             }
             for byte in symbol.bytes() {
-                let id =
-                    self.bytes[usize::from(byte)].ok_or_else(|| TokenizerError::MissingByte {
-                        byte,
-                        offset: offset + plain.find(symbol).unwrap_or(0),
-                    })?;
+                let id = self.bytes[usize::from(byte)].ok_or_else(|| TokenizerError::MissingByte {
+                    byte,
+                    offset: offset + plain.find(symbol).unwrap_or(0),
+                })?;
                 ids.push(id);
             }
         }
@@ -177,9 +163,7 @@ struct Candidate {
 
 impl Ord for Candidate {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.score
-            .total_cmp(&other.score)
-            .then_with(|| other.left.cmp(&self.left))
+        self.score.total_cmp(&other.score).then_with(|| other.left.cmp(&self.left))
     }
 }
 
@@ -245,19 +229,11 @@ impl<'t> Symbols<'t> {
         let (l, r) = (self.list[left], self.list[right]);
         let len = l.len + r.len;
         let score = score(self.text.get(l.start..l.start + len)?)?;
-        Some(Candidate {
-            score,
-            left,
-            right,
-            len,
-        })
+        Some(Candidate { score, left, right, len })
     }
 
     fn iter(&self) -> impl Iterator<Item = &'t str> + '_ {
-        self.list
-            .iter()
-            .filter(|s| s.len > 0)
-            .filter_map(|s| self.text.get(s.start..s.start + s.len))
+        self.list.iter().filter(|s| s.len > 0).filter_map(|s| self.text.get(s.start..s.start + s.len))
     }
 }
 
@@ -275,26 +251,14 @@ mod tests {
             ("aa", -3.0),
             (BLANK, -9.0),
         ];
-        let entries = entries
-            .into_iter()
-            .enumerate()
-            .map(|(i, (t, s))| (t.to_owned(), (i as u32, s)))
-            .collect();
+        let entries =
+            entries.into_iter().enumerate().map(|(i, (t, s))| (t.to_owned(), (i as u32, s))).collect();
         let mut bytes = [None; 256];
         for byte in "é".bytes() {
             bytes[usize::from(byte)] = Some(100 + u32::from(byte));
         }
-        let marker = |text: &str, id, control| Marker {
-            text: text.into(),
-            id,
-            control,
-            rstrip: id == 51,
-        };
-        let markers = vec![
-            marker("<s>", 50, true),
-            marker("<u>", 51, false),
-            marker("<u>>", 52, false),
-        ];
+        let marker = |text: &str, id, control| Marker { text: text.into(), id, control, rstrip: id == 51 };
+        let markers = vec![marker("<s>", 50, true), marker("<u>", 51, false), marker("<u>>", 52, false)];
         SentencePiece::new(entries, bytes, markers, space_prefix)
     }
 
@@ -310,31 +274,16 @@ mod tests {
     fn a_blank_is_put_before_text_at_the_start_and_after_a_marker() {
         let spm = toy(true);
         assert_eq!(spm.encode("b", Markers::Text).unwrap(), [6, 1]);
-        assert_eq!(
-            spm.encode("b<s>b", Markers::Special).unwrap(),
-            [6, 1, 50, 6, 1]
-        );
+        assert_eq!(spm.encode("b<s>b", Markers::Special).unwrap(), [6, 1, 50, 6, 1]);
         assert_eq!(spm.encode("", Markers::Text).unwrap(), [0u32; 0]);
     }
 
     #[test]
     fn unknown_characters_are_bytes_and_unknown_bytes_an_error() {
         let spm = toy(false);
-        assert_eq!(
-            spm.encode("é", Markers::Text).unwrap(),
-            [100 + 0xC3, 100 + 0xA9]
-        );
+        assert_eq!(spm.encode("é", Markers::Text).unwrap(), [100 + 0xC3, 100 + 0xA9]);
         let error = spm.encode("ab?", Markers::Text).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                TokenizerError::MissingByte {
-                    byte: b'?',
-                    offset: 2
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, TokenizerError::MissingByte { byte: b'?', offset: 2 }), "{error}");
     }
 
     #[test]

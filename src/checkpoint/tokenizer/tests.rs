@@ -83,13 +83,28 @@ fn set(entries: &mut Vec<(String, Value)>, key: &str, value: Value) {
 
 /// Sentencepiece-style: unknown, control, three bytes, then entries with scores.
 fn spm_gguf(change: impl FnOnce(&mut Vec<(String, Value)>)) -> Metadata {
-    let tokens = ["<unk>", "<s>", "</s>", "<0xF0>", "<0x9F>", "<0x99>", "<0x82>", "\u{2581}", "a", "\u{2581}a", "\u{2581}a\u{2581}a"];
+    let tokens = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        "<0xF0>",
+        "<0x9F>",
+        "<0x99>",
+        "<0x82>",
+        "\u{2581}",
+        "a",
+        "\u{2581}a",
+        "\u{2581}a\u{2581}a",
+    ];
     let scores = vec![0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, -9.0, -8.0, -1.0, -2.0];
     let mut entries = vec![
         ("tokenizer.ggml.model".to_owned(), Value::String("llama".into())),
         ("tokenizer.ggml.tokens".to_owned(), texts(&tokens)),
         ("tokenizer.ggml.scores".to_owned(), Value::Array(Array::F32(scores))),
-        ("tokenizer.ggml.token_type".to_owned(), Value::Array(Array::I32(vec![2, 3, 3, 6, 6, 6, 6, 1, 1, 1, 1]))),
+        (
+            "tokenizer.ggml.token_type".to_owned(),
+            Value::Array(Array::I32(vec![2, 3, 3, 6, 6, 6, 6, 1, 1, 1, 1])),
+        ),
         ("tokenizer.ggml.bos_token_id".to_owned(), Value::U32(1)),
         ("tokenizer.ggml.eos_token_id".to_owned(), Value::U32(2)),
     ];
@@ -125,7 +140,8 @@ fn tokenizer_config_decides_over_the_post_processor() {
     assert!(silent.is_eos(258));
     let asked = open_with(&file, &json!({"bos_token": {"content": "<s>"}, "add_bos_token": true}));
     assert!(asked.adds_bos());
-    let off = open_with(&with_bos(file.clone(), "<s>", 257), &json!({"bos_token": "<s>", "add_bos_token": false}));
+    let off =
+        open_with(&with_bos(file.clone(), "<s>", 257), &json!({"bos_token": "<s>", "add_bos_token": false}));
     assert_eq!(off.encode("he", Bos::Auto, Markers::Text).unwrap(), [256]);
     let none = open_with(&file, &json!({"bos_token": null, "add_bos_token": true}));
     assert_eq!(none.encode("he", Bos::Auto, Markers::Text).unwrap(), [256]);
@@ -157,7 +173,8 @@ fn end_ids_are_the_union_of_every_source() {
 #[test]
 fn truncation_and_padding_in_the_file_are_not_followed() {
     let mut file = byte_level_json(&["<p>"]);
-    file["truncation"] = json!({"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0});
+    file["truncation"] =
+        json!({"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0});
     file["padding"] = json!({"strategy": {"Fixed": 9}, "direction": "Right", "pad_to_multiple_of": null,
         "pad_id": 257, "pad_type_id": 0, "pad_token": "<p>"});
     let tokenizer = open(&file, &Sidecar::default()).unwrap();
@@ -174,7 +191,10 @@ fn a_character_split_over_tokens_is_streamed_whole() {
     }
     assert_eq!(seen, ["a", "", "", "", "", "🙂", "\u{fffd}", "b", ""]);
     assert_eq!(stream.finish(), "\u{fffd}");
-    assert!(matches!(tokenizer.decode(&[258], true), Err(TokenizerError::UnknownId { id: 258, vocab_size: 258 })));
+    assert!(matches!(
+        tokenizer.decode(&[258], true),
+        Err(TokenizerError::UnknownId { id: 258, vocab_size: 258 })
+    ));
 }
 
 #[test]
@@ -244,8 +264,9 @@ fn every_inconsistency_in_gguf_metadata_is_an_error_that_names_it() {
     let refusal = |change: fn(&mut Vec<(String, Value)>)| {
         Tokenizer::from_gguf(&byte_level_gguf(&["<s>"], change)).unwrap_err().to_string()
     };
-    let spm_refusal =
-        |change: fn(&mut Vec<(String, Value)>)| Tokenizer::from_gguf(&spm_gguf(change)).unwrap_err().to_string();
+    let spm_refusal = |change: fn(&mut Vec<(String, Value)>)| {
+        Tokenizer::from_gguf(&spm_gguf(change)).unwrap_err().to_string()
+    };
     let drop = |e: &mut Vec<(String, Value)>, key: &str| e.retain(|(k, _)| !k.ends_with(key));
     let cases = [
         (refusal(|e| set(e, "model", Value::String("bert".into()))), "tokenizer model `bert`"),
@@ -256,9 +277,18 @@ fn every_inconsistency_in_gguf_metadata_is_an_error_that_names_it() {
         (refusal(|e| set(e, "eos_token_id", Value::U32(258))), "`tokenizer.ggml.eos_token_id` is `258`"),
         (refusal(|e| set(e, "bos_token_id", Value::U32(u32::MAX))), "`tokenizer.ggml.bos_token_id` is"),
         (refusal(|e| set(e, "tokens", texts(&[]))), "the vocabulary has `0` tokens"),
-        (spm_refusal(|e| set(e, "scores", Value::Array(Array::F32(vec![0.0])))), "has 1 entries, expected 11"),
-        (spm_refusal(|e| set(e, "scores", Value::Array(Array::F32(vec![f32::NAN; 11])))), "holds `NaN` for token 0"),
-        (spm_refusal(|e| set(e, "token_type", Value::Array(Array::I32(vec![6; 11])))), "holds `<unk>` for token 0"),
+        (
+            spm_refusal(|e| set(e, "scores", Value::Array(Array::F32(vec![0.0])))),
+            "has 1 entries, expected 11",
+        ),
+        (
+            spm_refusal(|e| set(e, "scores", Value::Array(Array::F32(vec![f32::NAN; 11])))),
+            "holds `NaN` for token 0",
+        ),
+        (
+            spm_refusal(|e| set(e, "token_type", Value::Array(Array::I32(vec![6; 11])))),
+            "holds `<unk>` for token 0",
+        ),
         (spm_refusal(|e| set(e, "tokens", texts(&["a"; 11]))), "token `a` has the ids 0 and 1"),
     ];
     for (message, expected) in cases {
@@ -266,9 +296,14 @@ fn every_inconsistency_in_gguf_metadata_is_an_error_that_names_it() {
     }
     for key in ["model", "tokens", "merges"] {
         let meta = byte_level_gguf(&["<s>"], |e| drop(e, key));
-        assert!(matches!(Tokenizer::from_gguf(&meta), Err(TokenizerError::MissingKey(k)) if k.ends_with(key)));
+        assert!(
+            matches!(Tokenizer::from_gguf(&meta), Err(TokenizerError::MissingKey(k)) if k.ends_with(key))
+        );
     }
-    assert!(matches!(Tokenizer::from_gguf(&spm_gguf(|e| drop(e, "scores"))), Err(TokenizerError::MissingKey(_))));
+    assert!(matches!(
+        Tokenizer::from_gguf(&spm_gguf(|e| drop(e, "scores"))),
+        Err(TokenizerError::MissingKey(_))
+    ));
     let wrong = byte_level_gguf(&["<s>"], |e| set(e, "tokens", Value::U32(1)));
     assert!(matches!(Tokenizer::from_gguf(&wrong), Err(TokenizerError::Metadata(_))));
 }
