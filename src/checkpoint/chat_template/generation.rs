@@ -36,10 +36,7 @@ pub(super) fn as_plain_blocks(source: &str) -> Result<String, ChatTemplateError>
         if tag.len() > MAX_TAG_TOKENS && !tag.starts_with("{#") && token_count(tag) > MAX_TAG_TOKENS {
             return Err(ChatTemplateError::TooComplex("a tag", MAX_TAG_TOKENS, "parts"));
         }
-        let word = tag
-            .strip_prefix("{%")
-            .and_then(|t| t.strip_suffix("%}"))
-            .map(word);
+        let word = tag.strip_prefix("{%").and_then(|t| t.strip_suffix("%}")).map(word);
         match word {
             Some("raw") => raw = true,
             Some("endraw") => raw = false,
@@ -48,9 +45,7 @@ pub(super) fn as_plain_blocks(source: &str) -> Result<String, ChatTemplateError>
         }
         match word {
             Some("generation") if !raw => out.push_str(&tag.replacen("generation", "if true", 1)),
-            Some("endgeneration") if !raw => {
-                out.push_str(&tag.replacen("endgeneration", "endif", 1))
-            }
+            Some("endgeneration") if !raw => out.push_str(&tag.replacen("endgeneration", "endif", 1)),
             _ => out.push_str(tag),
         }
         if branches > MAX_BRANCHES {
@@ -116,19 +111,10 @@ mod tests {
     #[test]
     fn only_real_generation_tags_are_changed() {
         for (given, expected) in [
-            (
-                "a{% generation %}b{% endgeneration %}c",
-                "a{% if true %}b{% endif %}c",
-            ),
-            (
-                "{%- generation -%}b{%-endgeneration+%}",
-                "{%- if true -%}b{%-endif+%}",
-            ),
+            ("a{% generation %}b{% endgeneration %}c", "a{% if true %}b{% endif %}c"),
+            ("{%- generation -%}b{%-endgeneration+%}", "{%- if true -%}b{%-endif+%}"),
             ("{{ '{% generation %}' }}", "{{ '{% generation %}' }}"),
-            (
-                "{% set x = \"%}{% generation %}\" %}",
-                "{% set x = \"%}{% generation %}\" %}",
-            ),
+            ("{% set x = \"%}{% generation %}\" %}", "{% set x = \"%}{% generation %}\" %}"),
             ("{# {% generation %} #}", "{# {% generation %} #}"),
             (
                 "{% raw %}{{{% generation %}{% endraw %}{% generation %}",
@@ -136,10 +122,7 @@ mod tests {
             ),
             ("{% if generation %}é{", "{% if generation %}é{"),
             ("{% generation", "{% generation"),
-            (
-                "{{ 'a\\'b' }}{% generation %}",
-                "{{ 'a\\'b' }}{% if true %}",
-            ),
+            ("{{ 'a\\'b' }}{% generation %}", "{{ 'a\\'b' }}{% if true %}"),
         ] {
             assert_eq!(as_plain_blocks(given).unwrap(), expected);
         }

@@ -18,17 +18,12 @@ pub(super) fn tojson(state: &State, value: &Value, arguments: Kwargs) -> Result<
         state,
         out: String::new(),
         indent: arguments.get::<Option<usize>>("indent")?,
-        ascii: arguments
-            .get::<Option<bool>>("ensure_ascii")?
-            .unwrap_or(false),
+        ascii: arguments.get::<Option<bool>>("ensure_ascii")?.unwrap_or(false),
         sort_keys: arguments.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
     };
     arguments.assert_all_used()?;
     if writer.indent.is_some_and(|n| n > MAX_DEPTH) {
-        return Err(Error::new(
-            ErrorKind::InvalidOperation,
-            format!("tojson indent is above {MAX_DEPTH}"),
-        ));
+        return Err(Error::new(ErrorKind::InvalidOperation, format!("tojson indent is above {MAX_DEPTH}")));
     }
     writer.write(value, 0)?;
     Ok(Value::from(writer.out))
@@ -47,24 +42,17 @@ struct Writer<'s, 't, 'e> {
 impl Writer<'_, '_, '_> {
     fn write(&mut self, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > MAX_DEPTH {
-            return Err(Error::new(
-                ErrorKind::InvalidOperation,
-                "value is nested too deeply for tojson",
-            ));
+            return Err(Error::new(ErrorKind::InvalidOperation, "value is nested too deeply for tojson"));
         }
         self.state.consume_fuel(1)?;
         match value.kind() {
             ValueKind::None => self.out.push_str("null"),
-            ValueKind::Bool => self
-                .out
-                .push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Bool => self.out.push_str(if value.is_true() { "true" } else { "false" }),
             ValueKind::Number => self.out.push_str(&value.to_string()),
             ValueKind::String => self.write_text(value.as_str().unwrap_or_default()),
             ValueKind::Seq | ValueKind::Iterable => {
                 let items: Vec<Value> = value.try_iter()?.collect();
-                self.write_items(&items, depth, ['[', ']'], |writer, item| {
-                    writer.write(item, depth + 1)
-                })?;
+                self.write_items(&items, depth, ['[', ']'], |writer, item| writer.write(item, depth + 1))?;
             }
             ValueKind::Map => {
                 let mut keys: Vec<Value> = value.try_iter()?.collect();
@@ -78,10 +66,7 @@ impl Writer<'_, '_, '_> {
                 })?;
             }
             other => {
-                return Err(Error::new(
-                    ErrorKind::InvalidOperation,
-                    format!("{other} is not JSON"),
-                ));
+                return Err(Error::new(ErrorKind::InvalidOperation, format!("{other} is not JSON")));
             }
         }
         Ok(())
@@ -97,8 +82,7 @@ impl Writer<'_, '_, '_> {
         self.out.push(open);
         for (i, item) in items.iter().enumerate() {
             if i > 0 {
-                self.out
-                    .push_str(if self.indent.is_some() { "," } else { ", " });
+                self.out.push_str(if self.indent.is_some() { "," } else { ", " });
             }
             self.new_line(depth + 1);
             write(self, item)?;

@@ -129,34 +129,20 @@ impl ChatTemplate {
         if source.len() > MAX_SOURCE_BYTES {
             return Err(ChatTemplateError::TooLong(source.len()));
         }
-        let syntax = |e: Error| ChatTemplateError::Syntax {
-            line: e.line().unwrap_or(0),
-            message: describe(&e),
-        };
+        let syntax =
+            |e: Error| ChatTemplateError::Syntax { line: e.line().unwrap_or(0), message: describe(&e) };
         let mut environment = Environment::new();
-        let blocks = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build()
-            .map_err(syntax)?;
+        let blocks = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(syntax)?;
         environment.set_syntax(blocks);
         environment.set_fuel(Some(FUEL));
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", json::tojson);
-        environment.add_function(
-            "raise_exception",
-            |message: String| -> Result<Value, Error> {
-                Err(Error::new(ErrorKind::InvalidOperation, "refused")
-                    .with_source(Refusal(message)))
-            },
-        );
+        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, "refused").with_source(Refusal(message)))
+        });
         let plain = generation::as_plain_blocks(source)?;
         on_large_stack(|| environment.add_template_owned(NAME, plain).map_err(syntax))??;
-        Ok(Self {
-            source: source.to_owned(),
-            environment,
-        })
+        Ok(Self { source: source.to_owned(), environment })
     }
 
     /// The template of a folder: chat_template.jinja if there is one, else `chat_template` of tokenizer_config.json.
@@ -206,35 +192,24 @@ impl ChatTemplate {
             .to_zoned_datetime(jiff::tz::TimeZone::UTC);
         let strftime_now = Value::from_function(move |format: String| {
             jiff::fmt::strtime::format(&format, &now).map_err(|e| {
-                Error::new(
-                    ErrorKind::InvalidOperation,
-                    format!("strftime_now(`{format}`): {e}"),
-                )
+                Error::new(ErrorKind::InvalidOperation, format!("strftime_now(`{format}`): {e}"))
             })
         });
         let messages: Vec<Value> = messages
             .iter()
-            .map(|m| {
-                Value::from_pairs([("role", m.role.as_str()), ("content", m.content.as_str())])
-            })
+            .map(|m| Value::from_pairs([("role", m.role.as_str()), ("content", m.content.as_str())]))
             .collect();
         let fixed = [
             ("messages", Value::from(messages)),
             ("bos_token", Value::from(options.bos_token)),
             ("eos_token", Value::from(options.eos_token)),
-            (
-                "add_generation_prompt",
-                Value::from(options.add_generation_prompt),
-            ),
+            ("add_generation_prompt", Value::from(options.add_generation_prompt)),
             ("strftime_now", strftime_now),
             // transformers passes these even when there are none, and templates test `is not none`.
             ("tools", Value::from(())),
             ("documents", Value::from(())),
         ];
-        let given = options
-            .variables
-            .iter()
-            .map(|(name, value)| (name.as_str(), json::to_value(value)));
+        let given = options.variables.iter().map(|(name, value)| (name.as_str(), json::to_value(value)));
         let context = Value::from_pairs(fixed.into_iter().chain(given));
         on_large_stack(|| {
             let template = self.environment.get_template(NAME);
@@ -270,10 +245,7 @@ fn failed(error: &Error) -> ChatTemplateError {
     if error.kind() == ErrorKind::OutOfFuel {
         return ChatTemplateError::TooExpensive;
     }
-    ChatTemplateError::Render {
-        line: error.line().unwrap_or(0),
-        message: describe(error),
-    }
+    ChatTemplateError::Render { line: error.line().unwrap_or(0), message: describe(error) }
 }
 
 /// The engine's kind and detail, without the place, which is told apart.

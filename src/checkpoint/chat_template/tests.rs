@@ -58,7 +58,8 @@ fn a_raised_exception_is_the_templates_own_refusal() {
 }
 
 /// Llama-3-like: writes BOS itself, strips, formats the date.
-const LLAMA3: &str = "{{- bos_token }}{%- set today = strftime_now('%d %b %Y') if strftime_now is defined else '' %}
+const LLAMA3: &str =
+    "{{- bos_token }}{%- set today = strftime_now('%d %b %Y') if strftime_now is defined else '' %}
 {%- for m in messages %}{{- '<|' + m.role.upper() + '|>' + (today if loop.first else '') }}
 {{ m.content | trim }}{{- '<|eot_id|>' }}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|ASSISTANT|>' }}{% endif %}";
@@ -149,7 +150,10 @@ fn errors_tell_the_line() {
         ("{% include 'other' %}", 1),
     ] {
         let error = render(source, &conversation()).unwrap_err();
-        assert!(matches!(error, ChatTemplateError::Render { line, .. } if line == expected), "{source}: {error:?}");
+        assert!(
+            matches!(error, ChatTemplateError::Render { line, .. } if line == expected),
+            "{source}: {error:?}"
+        );
     }
 }
 
@@ -174,7 +178,8 @@ fn the_template_is_found_where_models_keep_it() {
         ChatTemplate::from_files(None, Some(&config)).map(|t| t.map(|t| t.source().to_owned()))
     };
     assert_eq!(source(json!({"chat_template": "a"})).unwrap().as_deref(), Some("a"));
-    let list = json!({"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]});
+    let list =
+        json!({"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]});
     assert_eq!(source(list.clone()).unwrap().as_deref(), Some("d"));
     assert_eq!(ChatTemplate::from_files(Some("j"), Some(&list)).unwrap().unwrap().source(), "j");
     assert_eq!(source(json!({"chat_template": null})).unwrap(), None);
