@@ -72,7 +72,7 @@ fn token_count(tag: &str) -> usize {
         if c == '"' || c == '\'' {
             quote = Some(c);
         }
-        if !c.is_whitespace() && !(is_word && in_word) {
+        if !(c.is_whitespace() || is_word && in_word) {
             count += 1;
         }
         in_word = is_word;
