@@ -5,7 +5,8 @@
 //! written as bytes. Source: Kudo & Richardson 2018, arXiv:1808.06226; sentencepiece `src/bpe_model.cc`.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::hash_map::Entry;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use super::Markers;
 use super::error::TokenizerError;
@@ -18,6 +19,8 @@ const BLANK: &str = "\u{2581}";
 pub(super) struct SentencePiece {
     /// Entries that merging may produce: text to (id, score).
     entries: HashMap<String, (u32, f32)>,
+    /// Characters that some entry has in front of a blank.
+    before_blank: HashSet<char>,
     /// Id of each byte entry.
     bytes: [Option<u32>; 256],
     /// Taken whole, by first byte, longest first.
@@ -53,7 +56,13 @@ impl SentencePiece {
         for list in by_first.values_mut() {
             list.sort_by_key(|m| std::cmp::Reverse(m.text.len()));
         }
-        Self { entries, bytes, markers: by_first, space_prefix }
+        let before_blank = entries
+            .keys()
+            .flat_map(|t| t.chars().zip(t.chars().skip(1)))
+            .filter(|(_, second)| BLANK.starts_with(*second))
+            .map(|(first, _)| first)
+            .collect();
+        Self { entries, before_blank, bytes, markers: by_first, space_prefix }
     }
 
     /// Ids of `text`, without BOS.
@@ -119,22 +128,53 @@ impl SentencePiece {
         let plain = text.get(range).unwrap_or_default();
         let prefix = if self.space_prefix && after_marker { BLANK } else { "" };
         let escaped = format!("{prefix}{}", plain.replace(' ', BLANK));
-        let mut symbols = Symbols::new(&escaped);
-        symbols.merge(|joined| self.entries.get(joined).map(|(_, score)| *score));
-        for symbol in symbols.iter() {
-            if let Some((id, _)) = self.entries.get(symbol) {
-                ids.push(*id);
-                continue;
-            }
-            for byte in symbol.bytes() {
-                let id = self.bytes[usize::from(byte)].ok_or_else(|| TokenizerError::MissingByte {
-                    byte,
-                    offset: offset + plain.find(symbol).unwrap_or(0),
-                })?;
-                ids.push(id);
-            }
+        let mut known: HashMap<&str, Vec<u32>> = HashMap::new();
+        let mut rest = escaped.as_str();
+        while !rest.is_empty() {
+            let (word, after) = rest.split_at(self.word_end(rest));
+            let word_ids = match known.entry(word) {
+                Entry::Occupied(seen) => seen.into_mut(),
+                Entry::Vacant(new) => new.insert(self.merge_word(word).map_err(|byte| {
+                    let found = plain.bytes().position(|b| b == byte).unwrap_or(0);
+                    TokenizerError::MissingByte { byte, offset: offset + found }
+                })?),
+            };
+            ids.extend_from_slice(word_ids);
+            rest = after;
         }
         Ok(())
+    }
+
+    /// Length of the longest start of `text` up to a blank, such that no merge can cross its end.
+    ///
+    /// No entry holds the two characters around the cut side by side, so merging the parts equals merging the whole.
+    fn word_end(&self, text: &str) -> usize {
+        let mut before = None;
+        for (at, c) in text.char_indices() {
+            if BLANK.starts_with(c) && before.is_some_and(|b| !self.before_blank.contains(&b)) {
+                return at;
+            }
+            before = Some(c);
+        }
+        text.len()
+    }
+
+    /// Ids of a stretch of text, or the first byte that has none.
+    fn merge_word(&self, word: &str) -> Result<Vec<u32>, u8> {
+        let mut symbols = Symbols::new(word);
+        symbols.merge(|joined| self.entries.get(joined).map(|(_, score)| *score));
+        let mut ids = Vec::new();
+        for symbol in symbols.iter() {
+            match self.entries.get(symbol) {
+                Some((id, _)) => ids.push(*id),
+                None => {
+                    for byte in symbol.bytes() {
+                        ids.push(self.bytes[usize::from(byte)].ok_or(byte)?);
+                    }
+                }
+            }
+        }
+        Ok(ids)
     }
 }
 
