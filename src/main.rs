@@ -8,7 +8,10 @@ use clap::Parser as _;
 use ropex::cli::{Cli, Environment, describe, exit_code, run};
 
 fn main() -> ExitCode {
-    match run(Cli::parse(), environment()) {
+    let cli = Cli::parse();
+    // SAFETY: no other thread runs yet. Candle sizes its pools by this variable and has no other setting.
+    unsafe { env::set_var("RAYON_NUM_THREADS", cli.threads().to_string()) };
+    match run(cli, environment()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::chat_template::{ChatTemplate, ChatTemplateError};
 use super::config::HfConfig;
+use super::gguf::{GgufError, Metadata};
 use super::tokenizer::{Sidecar, Tokenizer, TokenizerError};
 use super::{Checkpoint, CheckpointError, Content, sidecar};
 
@@ -59,8 +60,15 @@ impl Checkpoint {
                 self.sibling(TOKENIZER_FILE)?.ok_or_else(missing)?
             }
         };
-        let tokenizer_config = self.tokenizer_config()?.map(as_value);
-        let config = self.config().cloned().map(as_value);
+        let (tokenizer_config, config) = match self.content() {
+            Content::Gguf(file) => {
+                let said = special_tokens(file.metadata()).map_err(CheckpointError::from)?;
+                (Some(said.0), Some(said.1))
+            }
+            Content::Safetensors(_) => {
+                (self.tokenizer_config()?.map(as_value), self.config().cloned().map(as_value))
+            }
+        };
         let generation_config = self.generation_config()?.map(as_value);
         let sidecar = Sidecar {
             tokenizer_config: tokenizer_config.as_ref(),
@@ -93,6 +101,23 @@ impl Checkpoint {
         };
         Ok(HfConfig::open_optional(&folder.join(TOKENIZER_CONFIG_FILE))?)
     }
+}
+
+/// What a GGUF file says of the tokens that begin and end a text, in the words of tokenizer_config.json and config.json.
+fn special_tokens(meta: &Metadata) -> Result<(Value, Value), GgufError> {
+    let bos = match (meta.usize("tokenizer.ggml.bos_token_id")?, meta.strings("tokenizer.ggml.tokens")?) {
+        (Some(id), Some(tokens)) => tokens.get(id).cloned(),
+        _ => None,
+    };
+    let mut tokenizer_config = json!({ "bos_token": bos });
+    if let Some(add_bos) = meta.bool("tokenizer.ggml.add_bos_token")? {
+        tokenizer_config["add_bos_token"] = add_bos.into();
+    }
+    let mut eos = Vec::new();
+    for key in ["eos_token_id", "eot_token_id", "eom_token_id"] {
+        eos.extend(meta.u32(&format!("tokenizer.ggml.{key}"))?);
+    }
+    Ok((tokenizer_config, json!({ "eos_token_id": eos })))
 }
 
 fn as_value(config: HfConfig) -> Value {

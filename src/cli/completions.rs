@@ -2,6 +2,7 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use serde_json::json;
 
 use super::Cli;
 use super::report::Report;
@@ -16,9 +17,11 @@ pub struct Args {
 pub fn run(args: Args) -> Report {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "ropex", &mut script);
+    let script = String::from_utf8_lossy(&script).into_owned();
     Report {
         schema: "ropex.completions/1",
-        text: Some(String::from_utf8_lossy(&script).into_owned()),
+        result: json!({ "shell": args.shell.to_string(), "script": script }),
+        text: Some(script),
         ..Report::default()
     }
 }

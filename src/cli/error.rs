@@ -16,19 +16,12 @@ pub struct CommandError {
 impl CommandError {
     /// Flags that contradict each other or the model: exit code 2.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self {
-            message: message.into(),
-            hint: None,
-            usage: true,
-        }
+        Self { message: message.into(), hint: None, usage: true }
     }
 
     /// A run that failed: exit code 1.
     pub fn failed(message: impl Into<String>) -> Self {
-        Self {
-            usage: false,
-            ..Self::usage(message)
-        }
+        Self { usage: false, ..Self::usage(message) }
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -86,10 +79,10 @@ fn model_hint(error: &ModelError) -> Option<String> {
         ModelError::BeyondLimit { .. } => {
             "stretch the limit with `--scaling yarn --factor auto`, or go beyond it with `--allow-beyond`"
         }
-        ModelError::Memory { .. } => {
-            "shorten the context, choose `--kv-type f16`, or raise `--max-memory`"
+        ModelError::Memory { .. } => "shorten the context, choose `--kv-type f16`, or raise `--max-memory`",
+        ModelError::MissingTensor(_) => {
+            "the download or conversion is incomplete; fetch the checkpoint again"
         }
-        ModelError::MissingTensor(_) => "the download or conversion is incomplete; fetch the checkpoint again",
         ModelError::UnusedTensors { .. } => {
             "the file holds weights that this architecture would ignore, so its output would be wrong"
         }

@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::model_args::{ModelArgs, OpenModel};
+use super::model_args::{MemoryArgs, ModelArgs, OpenModel, rope_json};
 use super::progress::Progress;
 use super::report::{Report, Table};
 use super::rope_args::RopeArgs;
@@ -20,9 +20,7 @@ use crate::checkpoint::rope::RopeSettings;
 use crate::checkpoint::tokenizer::{Bos, Markers, Tokenizer};
 use crate::demo;
 use crate::model::ensure_within_limit;
-use crate::model::generate::{
-    GenerateRequest, Generation, Listener, SamplingOptions, StopReason, generate,
-};
+use crate::model::generate::{GenerateRequest, Generation, Listener, SamplingOptions, StopReason, generate};
 
 /// Continue a text
 ///
@@ -71,6 +69,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
     rope: RopeArgs,
 }
 
@@ -88,9 +88,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     ensure_within_limit(&rope, prompt.len(), args.rope.allow_beyond)?;
     let limit = rope.limit.filter(|_| !args.rope.allow_beyond);
     let length = limit.map_or(wanted, |limit| wanted.min(limit));
-    let rope_json = rope.parameters(length)?;
+    let rope_json = rope_json(&rope, length)?;
     let cut_short = limit_warning(&rope, prompt.len(), wanted, limit);
-    let ready = open.load(rope, &args.rope, length, context)?;
+    let settings = (&args.rope, &args.memory);
+    let known = [tokenizer.warnings(), &cut_short].concat();
+    let ready = open.load(rope, settings, length, &known, context)?;
     let request = GenerateRequest {
         prompt,
         max_new_tokens: args.max_new_tokens,
@@ -107,7 +109,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         schema: "ropex.generate/1",
         model: open.describe(&tokenizer),
         rope: rope_json,
-        engine: open.describe_engine(&ready.model.engine(), &args.rope, context),
+        engine: open.describe_engine(&ready.model.engine(), settings, context),
         result: json!({
             "text": made.text,
             "tokens": made.tokens,
@@ -125,7 +127,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         text: Some(made.text.clone()),
         streamed: context.may_stream,
         tables: vec![table(&request, &made)],
-        warnings: [tokenizer.warnings(), &ready.warnings, &cut_short].concat(),
+        warnings: ready.warnings,
+        ..Report::default()
     })
 }
 
@@ -139,7 +142,9 @@ impl Args {
         };
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             let found = self.temperature;
-            return Err(CommandError::usage(format!("`--temperature` must be at least 0, found {found}")).into());
+            return Err(
+                CommandError::usage(format!("`--temperature` must be at least 0, found {found}")).into()
+            );
         }
         Ok(SamplingOptions {
             temperature: self.temperature,
@@ -161,6 +166,7 @@ impl Args {
                 (name, bytes)
             }
             None if !io::stdin().is_terminal() => {
+                context.note("reading the prompt from standard input");
                 let mut bytes = Vec::new();
                 io::stdin().read_to_end(&mut bytes).context("cannot read standard input")?;
                 ("standard input".to_string(), bytes)
@@ -218,12 +224,7 @@ fn now_unix_s() -> i64 {
 }
 
 /// Said before the run when the limit leaves less room than was asked for.
-fn limit_warning(
-    rope: &RopeSettings,
-    prompt: usize,
-    wanted: usize,
-    limit: Option<usize>,
-) -> Vec<String> {
+fn limit_warning(rope: &RopeSettings, prompt: usize, wanted: usize, limit: Option<usize>) -> Vec<String> {
     let cut = limit.filter(|limit| wanted > *limit);
     let warning = cut.map(|limit| {
         format!(

@@ -3,12 +3,11 @@
 use serde_json::{Value, json};
 
 use super::Context;
-use super::model_args::{ModelArgs, OpenModel};
+use super::model_args::{MemoryArgs, ModelArgs, OpenModel, rope_json};
 use super::report::{Report, Table};
 use super::rope_args::RopeArgs;
 use super::values::{format_count, format_number, format_size, parse_length};
 use crate::checkpoint::Content;
-use crate::checkpoint::gguf::Metadata;
 use crate::checkpoint::rope::RopeSettings;
 use crate::model::ModelConfig;
 use crate::model::memory::MemoryPlan;
@@ -33,6 +32,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
     rope: RopeArgs,
 }
 
@@ -46,9 +47,17 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     if let Some(limit) = rope.limit.filter(|limit| length > *limit) {
         warnings.push(format!("a context of {length} tokens is beyond the limit of {limit}"));
     }
-    let memory = open.memory(&rope, length);
-    let rope_json = rope.parameters(length)?;
+    let memory = open.memory(&rope, &args.memory, length);
+    let rope_json = rope_json(&rope, length)?;
     let pairs = PairTable::new(&rope, length)?;
+    if let Some(allowed) = args.memory.max_memory.filter(|allowed| memory.total_bytes() > *allowed) {
+        warnings.push(format!(
+            "{length} tokens need {}, more than the {} of --max-memory",
+            format_size(memory.total_bytes()),
+            format_size(allowed)
+        ));
+    }
+    context.warn(&warnings);
     let mut tables = vec![
         model_table(&open, tokenizer.source()),
         rope_table(&rope_json, length),
@@ -62,8 +71,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         schema: "ropex.inspect/1",
         model: open.describe(&tokenizer),
         rope: rope_json,
+        main_table: FREQUENCIES,
         result: json!({
             "config": config_json(&open.config),
+            "tensor_types": open.checkpoint.tensor_types(),
+            "metadata": args.metadata.then(|| metadata_json(&open)),
             "context": length,
             "rope_tensors": rope_tensors(&open),
             "frequencies": pairs.json(),
@@ -79,6 +91,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         ..Report::default()
     })
 }
+
+/// Position of the frequency table among the tables: the one that CSV holds.
+const FREQUENCIES: usize = 2;
 
 /// The rotated pairs before and after scaling.
 struct PairTable {
@@ -127,7 +142,8 @@ impl PairTable {
             self.base.len(),
             rope.spec.original_context
         );
-        let columns = ["pair", "inv_freq", "unscaled", "divided by", "wavelength", "turns in original context"];
+        let columns =
+            ["pair", "inv_freq", "unscaled", "divided by", "wavelength", "turns in original context"];
         let mut table = Table::new(title, &columns);
         let waves = wavelengths(&self.scaled);
         for (pair, wavelength) in waves.iter().enumerate() {
@@ -179,7 +195,14 @@ fn model_table(open: &OpenModel, tokenizer: &str) -> Table {
     let mut row = |what: &str, value: String| table.row([what.to_string(), value]);
     row("name", checkpoint.name().to_string());
     row("architecture", config.architecture.clone());
-    row("weights", format!("{} in {}", format_count(checkpoint.n_weights() as usize), format_size(checkpoint.weights_bytes())));
+    row(
+        "weights",
+        format!(
+            "{} in {}",
+            format_count(checkpoint.n_weights() as usize),
+            format_size(checkpoint.weights_bytes())
+        ),
+    );
     row("tensor types", checkpoint.tensor_types());
     row("layers", config.n_layers.to_string());
     row("hidden / intermediate size", format!("{} / {}", config.hidden_size, config.intermediate_size));
@@ -225,21 +248,27 @@ fn memory_table(memory: &MemoryPlan, length: usize) -> Table {
     table
 }
 
+/// Keys and values for people: long texts are cut, lists counted.
+fn metadata(open: &OpenModel) -> Vec<(String, String)> {
+    match open.checkpoint.content() {
+        Content::Gguf(file) => {
+            file.metadata().iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+        }
+        Content::Safetensors(_) => {
+            let entries = open.checkpoint.config().into_iter().flat_map(|config| config.map());
+            entries.map(|(key, value)| (key.clone(), value.to_string())).collect()
+        }
+    }
+}
+
 fn metadata_table(open: &OpenModel) -> Table {
     let mut table = Table::new("metadata", &["key", "value"]);
-    match open.checkpoint.content() {
-        Content::Gguf(file) => gguf_rows(file.metadata(), &mut table),
-        Content::Safetensors(_) => {
-            for (key, value) in open.checkpoint.config().into_iter().flat_map(|config| config.map()) {
-                table.row([key.clone(), value.to_string()]);
-            }
-        }
+    for (key, value) in metadata(open) {
+        table.row([key, value]);
     }
     table
 }
 
-fn gguf_rows(metadata: &Metadata, table: &mut Table) {
-    for (key, value) in metadata.iter() {
-        table.row([key.to_string(), value.to_string()]);
-    }
+fn metadata_json(open: &OpenModel) -> Value {
+    metadata(open).into_iter().map(|(key, value)| (key, Value::from(value))).collect()
 }

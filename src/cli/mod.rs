@@ -17,10 +17,11 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use self::report::Format;
 pub use self::error::{CommandError, describe, exit_code};
+use self::report::Format;
 use crate::checkpoint::hub::HubOptions;
 use crate::engine::candle::DeviceName;
+use crate::model::load::EngineName;
 
 /// Stretch the context window of Llama- and Qwen-family checkpoints: rewrite their rotary position embedding, then
 /// generate, measure perplexity and inspect. Without `--model`, a small demonstration checkpoint inside the program is used.
@@ -53,7 +54,7 @@ struct GlobalArgs {
     #[arg(long, short, global = true)]
     quiet: bool,
     /// Say more on standard error
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, conflicts_with = "quiet")]
     verbose: bool,
     /// Threads that compute [default: all cores]
     #[arg(long, global = true, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -64,21 +65,12 @@ struct GlobalArgs {
     /// Where to compute: cpu, cuda, cuda:N or metal
     #[arg(long, global = true, value_name = "DEVICE", default_value = "cpu")]
     device: DeviceName,
-    /// What computes
-    #[arg(long, global = true, value_enum, default_value = "auto")]
+    /// What computes: auto (the best one for the device) or candle (plain tensor operations)
+    #[arg(long, global = true, value_name = "ENGINE", default_value_t = EngineName::Auto)]
     engine: EngineName,
     /// Open no network connection: use only files that are already here
     #[arg(long, global = true)]
     offline: bool,
-}
-
-/// Engines that `--engine` accepts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum EngineName {
-    /// The best one for the device
-    Auto,
-    /// Plain tensor operations on candle
-    Candle,
 }
 
 #[derive(Debug, Subcommand)]
@@ -111,6 +103,7 @@ struct Context {
     seed: u64,
     threads: usize,
     device: DeviceName,
+    engine: EngineName,
     /// Whether text may go to standard output while it is produced.
     may_stream: bool,
     hub: HubOptions,
@@ -121,6 +114,13 @@ impl Context {
     fn note(&self, text: &str) {
         if !self.quiet {
             eprintln!("{text}");
+        }
+    }
+
+    /// Warnings on standard error, said before the work that they are about.
+    fn warn(&self, warnings: &[String]) {
+        for warning in warnings {
+            eprintln!("warning: {warning}");
         }
     }
 
@@ -137,8 +137,9 @@ impl Context {
 /// # Errors
 /// A [`CommandError`] somewhere in the chain when the flags contradict each other or the model; anything else is a failure.
 pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<()> {
+    let threads = cli.threads();
     let Cli { global, command } = cli;
-    let context = global.context(environment)?;
+    let context = global.context(threads, environment)?;
     let report = match command {
         Command::Generate(args) => generate::run(args, &context)?,
         Command::Ppl(args) => ppl::run(args, &context)?,
@@ -147,18 +148,21 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<()> {
         Command::Pull(args) => pull::run(args, &context)?,
         Command::Completions(args) => completions::run(args),
     };
-    for warning in &report.warnings {
-        eprintln!("warning: {warning}");
-    }
     report.print(global.format, global.output.as_deref())
 }
 
-impl GlobalArgs {
-    fn context(&self, environment: Environment) -> anyhow::Result<Context> {
-        let threads = match self.threads {
+impl Cli {
+    /// Threads that compute; `main` tells candle before the first one starts.
+    pub fn threads(&self) -> usize {
+        match self.global.threads {
             Some(threads) => usize::from(threads),
             None => std::thread::available_parallelism().map_or(1, usize::from),
-        };
+        }
+    }
+}
+
+impl GlobalArgs {
+    fn context(&self, threads: usize, environment: Environment) -> anyhow::Result<Context> {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
         Ok(Context {
             quiet: self.quiet,
@@ -166,6 +170,7 @@ impl GlobalArgs {
             seed: self.seed,
             threads,
             device: self.device,
+            engine: self.engine,
             may_stream: self.format == Format::Table && self.output.is_none(),
             hub: HubOptions {
                 endpoint: environment.hub_endpoint,

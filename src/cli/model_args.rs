@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::rope_args::RopeArgs;
 use super::values::{format_number, format_size, parse_length, parse_size};
-use super::{Context, CommandError};
+use super::{CommandError, Context};
 use crate::checkpoint::rope::{RopeOverrides, RopeSettings, in_force};
 use crate::checkpoint::tokenizer::Tokenizer;
 use crate::checkpoint::{Checkpoint, ModelRef, OpenOptions};
@@ -15,21 +15,28 @@ use crate::demo;
 use crate::engine::KvType;
 use crate::model::load::{LoadOptions, load};
 use crate::model::memory::MemoryPlan;
-use crate::model::{DecoderOptions, LanguageModel, ModelConfig};
+use crate::model::{DecoderOptions, DynamicPolicy, LanguageModel, ModelConfig};
 
+/// Which checkpoint.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
     /// A .gguf file, a folder with config.json and safetensors, or a Hub id: org/name[@revision][:QUANT]
     /// [default: the demonstration checkpoint inside the program]
-    #[arg(long, short, value_name = "REF")]
+    #[arg(long, short, value_name = "REF", value_parser = parse_reference)]
     pub model: Option<ModelRef>,
     /// tokenizer.json to use instead of the checkpoint's own
     #[arg(long, value_name = "FILE")]
     pub tokenizer: Option<PathBuf>,
-    /// config.json to use instead of the folder's own
+    /// config.json to use instead of the folder's own; beside a GGUF file it is compared with the file
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// How it is held in memory.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Model")]
+pub struct MemoryArgs {
     /// Number format of cached keys and values: f32, f16 or bf16
     #[arg(long, value_name = "TYPE", default_value_t = KvType::F32)]
     pub kv_type: KvType,
@@ -41,11 +48,19 @@ pub struct ModelArgs {
     pub max_memory: Option<u64>,
 }
 
+/// A reference, with the advice that comes with a bad one.
+pub fn parse_reference(text: &str) -> Result<ModelRef, String> {
+    text.parse::<ModelRef>().map_err(|error| match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    })
+}
+
 /// A checkpoint whose metadata have been read and whose weights have not.
 pub struct OpenModel {
     pub checkpoint: Checkpoint,
     pub config: ModelConfig,
-    args: ModelArgs,
+    tokenizer: Option<PathBuf>,
 }
 
 /// A model that runs.
@@ -69,65 +84,61 @@ impl ModelArgs {
         };
         let checkpoint = Checkpoint::open(&reference, &options)?;
         let config = ModelConfig::read(&checkpoint)?;
-        Ok(OpenModel {
-            checkpoint,
-            config,
-            args: self.clone(),
-        })
+        Ok(OpenModel { checkpoint, config, tokenizer: self.tokenizer.clone() })
     }
 }
 
 impl OpenModel {
     pub fn tokenizer(&self) -> anyhow::Result<Tokenizer> {
-        Ok(self.checkpoint.tokenizer(self.args.tokenizer.as_deref())?)
+        Ok(self.checkpoint.tokenizer(self.tokenizer.as_deref())?)
     }
 
     /// The rotary embedding for a run of `length` tokens.
     pub fn rope(&self, args: &RopeArgs, length: usize) -> anyhow::Result<RopeSettings> {
         let overrides = args.overrides()?;
-        match in_force(&self.config.rope, &overrides, length) {
-            Ok(settings) => Ok(settings),
-            Err(error) if overrides != RopeOverrides::default() => {
-                Err(CommandError::usage(error.to_string()).into())
-            }
-            Err(error) => Err(anyhow::Error::new(error)
-                .context(CommandError::failed(format!("cannot use the rope scaling of `{}`", self.checkpoint.name()))
-                    .hint("give the scaling yourself, for example `--scaling yarn --factor 4`"))),
+        let error = match in_force(&self.config.rope, &overrides, length) {
+            Ok(settings) => return Ok(settings),
+            Err(error) => error,
+        };
+        let replaced = overrides.scaling.is_some() || overrides.rope_parameters.is_some();
+        if replaced || self.config.rope.scaling.is_ok() && overrides != RopeOverrides::default() {
+            return Err(CommandError::usage(error.to_string()).into());
         }
+        let context =
+            CommandError::failed(format!("cannot use the rope scaling of `{}`", self.checkpoint.name()))
+                .hint("give the scaling yourself, for example `--scaling yarn --factor 4`");
+        Err(anyhow::Error::new(error).context(context))
     }
 
-    pub fn memory(&self, rope: &RopeSettings, context: usize) -> MemoryPlan {
-        let options = self.decoder_options(Default::default());
+    pub fn memory(&self, rope: &RopeSettings, memory: &MemoryArgs, context: usize) -> MemoryPlan {
+        let options = memory.decoder_options(DynamicPolicy::default());
         MemoryPlan::new(&self.checkpoint, &self.config, &rope.spec, &options, context)
     }
 
-    fn decoder_options(&self, dynamic: crate::model::DynamicPolicy) -> DecoderOptions {
-        DecoderOptions {
-            kv_type: self.args.kv_type,
-            prefill_chunk: self.args.prefill_chunk,
-            dynamic,
-        }
-    }
-
-    /// Reads the weights, for contexts of at most `length` tokens.
+    /// Reads the weights, for contexts of at most `length` tokens. `known`: warnings of the command, said first.
     pub fn load(
         &self,
         rope: RopeSettings,
-        args: &RopeArgs,
+        args: (&RopeArgs, &MemoryArgs),
         length: usize,
+        known: &[String],
         context: &Context,
     ) -> anyhow::Result<ReadyModel> {
-        let memory = self.memory(&rope, length);
-        memory.ensure_within(self.args.max_memory)?;
+        let (rope_args, memory_args) = args;
+        let memory = self.memory(&rope, memory_args, length);
+        memory.ensure_within(memory_args.max_memory)?;
         context.note(&rope_line(&rope, length)?);
+        let mut warnings = [known, &rope.warnings].concat();
+        context.warn(&warnings);
         let started = Instant::now();
-        let mut warnings = rope.warnings.clone();
         let options = LoadOptions {
+            engine: context.engine,
             device: context.device,
             weights: None,
-            decoder: self.decoder_options(args.dynamic),
+            decoder: memory_args.decoder_options(rope_args.dynamic),
         };
         let loaded = load(&self.checkpoint, self.config.clone(), rope, &options)?;
+        context.warn(&loaded.warnings);
         warnings.extend(loaded.warnings);
         let load_s = started.elapsed().as_secs_f64();
         context.detail(|| {
@@ -150,16 +161,33 @@ impl OpenModel {
     }
 
     /// `engine` of the JSON result.
-    pub fn describe_engine(&self, engine: &str, args: &RopeArgs, context: &Context) -> Value {
+    pub fn describe_engine(&self, engine: &str, args: (&RopeArgs, &MemoryArgs), context: &Context) -> Value {
+        let (rope, memory) = args;
         json!({
             "name": engine,
             "device": context.device.to_string(),
             "threads": context.threads,
-            "kv_type": self.args.kv_type.name(),
-            "prefill_chunk": self.args.prefill_chunk,
-            "dynamic": args.dynamic.name(),
+            "kv_type": memory.kv_type.name(),
+            "prefill_chunk": memory.prefill_chunk,
+            "dynamic": rope.dynamic.name(),
         })
     }
+}
+
+impl MemoryArgs {
+    fn decoder_options(&self, dynamic: DynamicPolicy) -> DecoderOptions {
+        DecoderOptions { kv_type: self.kv_type, prefill_chunk: self.prefill_chunk, dynamic }
+    }
+}
+
+/// `rope` of the JSON result: every value with its origin, at the length that length-dependent frequencies are shown for.
+pub fn rope_json(rope: &RopeSettings, length: usize) -> anyhow::Result<Value> {
+    let mut parameters = rope.parameters(length)?;
+    if let Some(object) = parameters.as_object_mut() {
+        let origin = "derived: the tokens planned for";
+        object.insert("at_length".to_string(), json!({ "value": length, "origin": origin }));
+    }
+    Ok(parameters)
 }
 
 /// What is in force, in one line.

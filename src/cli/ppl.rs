@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use super::model_args::ModelArgs;
+use super::model_args::{MemoryArgs, ModelArgs, rope_json};
 use super::progress::Progress;
 use super::report::{Report, Table};
 use super::rope_args::RopeArgs;
@@ -15,8 +15,8 @@ use super::values::{format_number, parse_length};
 use super::{CommandError, Context};
 use crate::checkpoint::tokenizer::{Bos, Markers, Tokenizer};
 use crate::eval::document::Document;
-use crate::eval::perplexity::{Perplexity, PerplexityRequest, Score, perplexity, plan};
-use crate::eval::windows::{BosPlacement, Rule};
+use crate::eval::perplexity::{Perplexity, PerplexityError, PerplexityRequest, Score, perplexity, plan};
+use crate::eval::windows::{BosPlacement, Rule, WindowError};
 use crate::model::ensure_within_limit;
 
 /// Measure the perplexity of texts at a given context length
@@ -56,6 +56,8 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
     rope: RopeArgs,
 }
 
@@ -86,7 +88,8 @@ impl BosChoice {
 pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     let open = args.model.open(context)?;
     let tokenizer = open.tokenizer()?;
-    let length = args.context.unwrap_or(open.config.rope.original_context);
+    let length =
+        args.context.unwrap_or(args.rope.original_context().unwrap_or(open.config.rope.original_context));
     if args.rule != Rule::Strided && args.stride.is_some() {
         return Err(CommandError::usage("`--stride` belongs to `--rule strided`").into());
     }
@@ -100,10 +103,11 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     };
     let rope = open.rope(&args.rope, length)?;
     ensure_within_limit(&rope, length, args.rope.allow_beyond)?;
-    let rope_json = rope.parameters(length)?;
+    let rope_json = rope_json(&rope, length)?;
     let documents = read_documents(&args, &request, &tokenizer)?;
-    let windows = plan(&documents, &request)?;
-    let ready = open.load(rope, &args.rope, length, context)?;
+    let windows = plan(&documents, &request).map_err(plan_error)?;
+    let settings = (&args.rope, &args.memory);
+    let ready = open.load(rope, settings, length, tokenizer.warnings(), context)?;
     let total = windows.iter().flatten().map(|window| window.len()).sum();
     let mut bar = Progress::tokens("ppl", total, context.quiet);
     let started = Instant::now();
@@ -118,7 +122,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         schema: "ropex.ppl/1",
         model: open.describe(&tokenizer),
         rope: rope_json,
-        engine: open.describe_engine(&ready.model.engine(), &args.rope, context),
+        engine: open.describe_engine(&ready.model.engine(), settings, context),
         result: result_json(&found, &request),
         timing: json!({
             "load_s": ready.load_s,
@@ -126,9 +130,20 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
             "tokens_per_s": total as f64 / elapsed_s,
         }),
         tables: vec![table(&found, &request)],
-        warnings: [tokenizer.warnings(), &ready.warnings].concat(),
+        warnings: ready.warnings,
         ..Report::default()
     })
+}
+
+/// Settings that fit no text are bad usage; a text that is too short is a failure.
+fn plan_error(error: PerplexityError) -> anyhow::Error {
+    match &error {
+        PerplexityError::Windows {
+            source: source @ (WindowError::Stride { .. } | WindowError::Context(_)),
+            ..
+        } => CommandError::usage(source.to_string()).into(),
+        _ => error.into(),
+    }
 }
 
 fn read_documents(
@@ -145,7 +160,13 @@ fn read_documents(
     let read = |path: &PathBuf| {
         let text = read_text(path, args.lossy)?;
         let name = path.display().to_string();
-        let ids = tokenizer.encode(&text, bos, markers).with_context(|| format!("cannot tokenize `{name}`"))?;
+        let mut ids =
+            tokenizer.encode(&text, bos, markers).with_context(|| format!("cannot tokenize `{name}`"))?;
+        // Windows bring their own: a text that writes it must not have it twice.
+        let brought = request.rule == Rule::Strided && request.bos != BosPlacement::Never;
+        if brought && ids.first() == request.bos_token.as_ref() {
+            ids.remove(0);
+        }
         Ok(Document::new(name, ids, tokenizer))
     };
     args.text.iter().map(read).collect()

@@ -24,12 +24,7 @@ impl Progress {
             bar.set_style(style);
         }
         bar.set_prefix(label.to_string());
-        Self {
-            bar,
-            started: Instant::now(),
-            shown: false,
-            quiet,
-        }
+        Self { bar, started: Instant::now(), shown: false, quiet }
     }
 
     /// `done`: tokens finished so far; `message`: what is known so far.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::model_args::parse_reference;
 use super::report::{Report, Table};
 use super::values::format_size;
 use super::{CommandError, Context};
@@ -17,7 +18,7 @@ Examples:
   ropex pull org/name-GGUF:Q4_K_M")]
 pub struct Args {
     /// org/name[@revision][:QUANT]
-    #[arg(value_name = "REPO")]
+    #[arg(value_name = "REPO", value_parser = parse_reference)]
     repo: ModelRef,
 }
 

@@ -30,11 +30,7 @@ pub struct Table {
 
 impl Table {
     pub fn new(title: impl Into<String>, columns: &[&'static str]) -> Self {
-        Self {
-            title: title.into(),
-            columns: columns.to_vec(),
-            rows: Vec::new(),
-        }
+        Self { title: title.into(), columns: columns.to_vec(), rows: Vec::new() }
     }
 
     pub fn row<I: IntoIterator<Item = String>>(&mut self, cells: I) {
@@ -57,8 +53,9 @@ pub struct Report {
     pub text: Option<String>,
     /// Whether `text` already went to standard output while it was produced.
     pub streamed: bool,
-    /// First the main table: the one that CSV holds.
     pub tables: Vec<Table>,
+    /// Which of them CSV holds.
+    pub main_table: usize,
     pub warnings: Vec<String>,
 }
 
@@ -115,8 +112,8 @@ impl Report {
     }
 
     fn csv(&self) -> String {
-        let Some(table) = self.tables.first() else {
-            return String::new();
+        let Some(table) = self.tables.get(self.main_table) else {
+            return self.plain();
         };
         let line = |cells: &mut dyn Iterator<Item = &str>| {
             let cells: Vec<String> = cells.map(csv_cell).collect();

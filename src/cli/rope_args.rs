@@ -75,6 +75,11 @@ pub struct RopeArgs {
 }
 
 impl RopeArgs {
+    /// `--original-context`, if it is given.
+    pub fn original_context(&self) -> Option<usize> {
+        self.original_context
+    }
+
     /// The overrides these flags stand for; files are read here.
     ///
     /// # Errors
@@ -120,8 +125,9 @@ fn read_factors(path: &Path) -> anyhow::Result<Vec<f64>> {
     let words = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']'));
     let number = |word: &str| {
         word.parse::<f64>().map_err(|_| {
-            CommandError::usage(format!("`{word}` in `{}` is not a number", path.display()))
-                .hint("a factor file holds one number per rotated pair, as a JSON list or separated by white space")
+            CommandError::usage(format!("`{word}` in `{}` is not a number", path.display())).hint(
+                "a factor file holds one number per rotated pair, as a JSON list or separated by white space",
+            )
         })
     };
     Ok(words.filter(|word| !word.is_empty()).map(number).collect::<Result<_, _>>()?)
@@ -134,7 +140,8 @@ fn read_parameters(argument: &str) -> anyhow::Result<Value> {
     };
     let parsed = serde_json::from_str(&text);
     Ok(parsed.map_err(|error| {
-        CommandError::usage(format!("`--rope-parameters` is not JSON: {error}"))
-            .hint("write for example --rope-parameters '{\"rope_type\": \"linear\", \"factor\": 2}', or @FILE")
+        CommandError::usage(format!("`--rope-parameters` is not JSON: {error}")).hint(
+            "write for example --rope-parameters '{\"rope_type\": \"linear\", \"factor\": 2}', or @FILE",
+        )
     })?)
 }

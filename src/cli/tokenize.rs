@@ -75,6 +75,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         table.row([index.to_string(), id.to_string(), show(piece)]);
         tokens.push(show(piece));
     }
+    context.warn(tokenizer.warnings());
     Ok(Report {
         schema: "ropex.tokenize/1",
         model: open.describe(&tokenizer),

@@ -36,11 +36,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     };
     let size: f64 = digits.parse().map_err(|_| bad())?;
     let bytes = size * unit as f64;
-    if bytes.is_finite() && bytes >= 1.0 && bytes < u64::MAX as f64 {
-        Ok(bytes as u64)
-    } else {
-        Err(bad())
-    }
+    if bytes.is_finite() && bytes >= 1.0 && bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err(bad()) }
 }
 
 /// `513.2 MiB`
@@ -71,14 +67,19 @@ pub fn format_count(count: usize) -> String {
     grouped
 }
 
-/// Six significant digits, without trailing zeros: `0.000333` or `1.22e-5`.
+/// Six significant digits, without trailing zeros: `0.00721235` or `1.22000e-5`.
 pub fn format_number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude != 0.0 && !(1e-3..1e7).contains(&magnitude) {
         return format!("{value:.5e}");
     }
-    let before = if magnitude < 1.0 { 0 } else { magnitude.log10() as usize + 1 };
-    let text = format!("{value:.*}", 6usize.saturating_sub(before).max(1));
+    // Digits before the point, negative for zeros behind it.
+    let before = if magnitude == 0.0 { 1 } else { magnitude.log10().floor() as i32 + 1 };
+    let decimals = usize::try_from(6 - before).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    if decimals == 0 {
+        return text;
+    }
     let text = text.trim_end_matches('0').trim_end_matches('.');
     text.to_string()
 }
@@ -113,6 +114,9 @@ mod tests {
         assert_eq!(format_number(100000.0), "100000");
         assert_eq!(format_number(0.0), "0");
         assert_eq!(format_number(12.5), "12.5");
+        assert_eq!(format_number(0.00721234567), "0.00721235");
+        assert_eq!(format_number(0.999999999), "1");
+        assert_eq!(format_number(1234567.8), "1234568");
         assert_eq!(format_number(3.3338e-5), "3.33380e-5");
         assert_eq!(format_count(1048576), "1 048 576");
         assert_eq!(format_size(513 << 20), "513.0 MiB");

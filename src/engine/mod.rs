@@ -16,11 +16,7 @@ use crate::rope::{Pairing, Table};
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     #[error("tensor `{name}` has shape {found:?}, expected {expected:?}")]
-    Shape {
-        name: String,
-        found: Vec<usize>,
-        expected: Vec<usize>,
-    },
+    Shape { name: String, found: Vec<usize>, expected: Vec<usize> },
     #[error("engine `candle` cannot hold a cache of type `{0}`; it accepts f32, f16, bf16")]
     KvType(KvType),
     #[error("device `{device}` is not usable: {reason}")]
@@ -195,11 +191,7 @@ pub trait Engine: Sized {
     fn embed(&self, tokens: &[u32]) -> Result<Self::Hidden, EngineError>;
 
     /// RMSNorm, q/k/v projections with biases, q/k norms.
-    fn project_qkv(
-        &self,
-        layer: usize,
-        hidden: &Self::Hidden,
-    ) -> Result<Self::Heads, EngineError>;
+    fn project_qkv(&self, layer: usize, hidden: &Self::Hidden) -> Result<Self::Heads, EngineError>;
 
     /// Rotates the queries, and the keys when `keys` is [`KeyState::Rotated`]; writes keys and values to
     /// the cache at positions `start..start + tokens`. Values are never rotated.

@@ -33,11 +33,6 @@ impl Document {
             token_bytes.push(piece.len() as u32);
             token_words.push(words);
         }
-        Self {
-            file,
-            tokens,
-            token_bytes,
-            token_words,
-        }
+        Self { file, tokens, token_bytes, token_words }
     }
 }

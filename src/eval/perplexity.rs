@@ -7,14 +7,10 @@ use crate::model::{LanguageModel, ModelError, Want};
 /// Why a perplexity could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum PerplexityError {
-    #[error("`{file}`: {source}")]
+    #[error("cannot score `{file}`")]
     Windows { file: String, source: WindowError },
-    #[error("`{file}`: window {window}: {source}")]
-    Model {
-        file: String,
-        window: usize,
-        source: ModelError,
-    },
+    #[error("cannot score window {window} of `{file}`")]
+    Model { file: String, window: usize, source: ModelError },
     #[error("no text to score")]
     NoText,
 }
@@ -129,10 +125,8 @@ pub fn plan(
     let cut = |document: &Document| {
         let n = document.tokens.len();
         let all = windows(request.rule, n, request.context, request.stride, request.bos);
-        let mut all = all.map_err(|source| PerplexityError::Windows {
-            file: document.file.clone(),
-            source,
-        })?;
+        let mut all =
+            all.map_err(|source| PerplexityError::Windows { file: document.file.clone(), source })?;
         all.truncate(request.max_windows.unwrap_or(usize::MAX));
         Ok(all)
     };
@@ -196,10 +190,7 @@ fn score_window(
     let first_row = window.scored.start - window.tokens.start + offset - 1;
     let mut session = model.session(input.len())?;
     let log_probs = session.extend(&input, Want::LogProbs { first_row, targets }, progress)?;
-    let mut score = Score {
-        windows: 1,
-        ..Score::default()
-    };
+    let mut score = Score { windows: 1, ..Score::default() };
     for (log_prob, token) in log_probs.iter().zip(window.scored.clone()) {
         score.add_token(-f64::from(*log_prob));
         score.bytes_scored += u64::from(document.token_bytes[token]);

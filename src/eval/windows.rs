@@ -58,17 +58,9 @@ pub enum BosPlacement {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     #[error("rule `{rule}` needs at least {needed} tokens, the text has {found}")]
-    TooShort {
-        rule: Rule,
-        needed: usize,
-        found: usize,
-    },
+    TooShort { rule: Rule, needed: usize, found: usize },
     #[error("the stride of {stride} must be between 1 and {most}, the text tokens in a window of {context}")]
-    Stride {
-        stride: usize,
-        most: usize,
-        context: usize,
-    },
+    Stride { stride: usize, most: usize, context: usize },
     #[error("a context of {0} tokens is too short to score anything")]
     Context(usize),
 }
@@ -117,32 +109,19 @@ pub fn windows(
     }
 }
 
-fn strided(
-    n: usize,
-    context: usize,
-    stride: usize,
-    bos: BosPlacement,
-) -> Result<Vec<Window>, WindowError> {
+fn strided(n: usize, context: usize, stride: usize, bos: BosPlacement) -> Result<Vec<Window>, WindowError> {
     if context < 2 {
         return Err(WindowError::Context(context));
     }
     let room = |with_bos: bool| context - usize::from(with_bos);
     let most = room(bos != BosPlacement::Never);
     if stride == 0 || stride > most {
-        return Err(WindowError::Stride {
-            stride,
-            most,
-            context,
-        });
+        return Err(WindowError::Stride { stride, most, context });
     }
     let needed = 1 + usize::from(bos == BosPlacement::Never);
     if n < needed {
         let (rule, found) = (Rule::Strided, n);
-        return Err(WindowError::TooShort {
-            rule,
-            needed,
-            found,
-        });
+        return Err(WindowError::TooShort { rule, needed, found });
     }
     let mut all: Vec<Window> = Vec::new();
     let mut scored_to = 0;
@@ -157,12 +136,7 @@ fn strided(
         let first_scorable = begin + usize::from(!prepend_bos);
         let scored = scored_to.max(first_scorable)..end;
         if !scored.is_empty() {
-            all.push(Window {
-                tokens: begin..end,
-                prepend_bos,
-                overwrite_bos: false,
-                scored,
-            });
+            all.push(Window { tokens: begin..end, prepend_bos, overwrite_bos: false, scored });
         }
         scored_to = end;
         if end == n {
@@ -177,11 +151,7 @@ fn llama_cpp(n: usize, context: usize, bos: BosPlacement) -> Result<Vec<Window>,
         return Err(WindowError::Context(context));
     }
     if n < 2 * context {
-        return Err(WindowError::TooShort {
-            rule: Rule::LlamaCpp,
-            needed: 2 * context,
-            found: n,
-        });
+        return Err(WindowError::TooShort { rule: Rule::LlamaCpp, needed: 2 * context, found: n });
     }
     let window = |index: usize| {
         let tokens = index * context..(index + 1) * context;

@@ -89,10 +89,7 @@ const ROWS: [Row; 4] = [
 fn unsupported_architecture(name: &str, key: fn(&Row) -> &'static str) -> ModelError {
     let mut supported: Vec<&str> = ROWS.iter().map(key).collect();
     supported.dedup();
-    ModelError::Architecture {
-        name: name.to_string(),
-        supported: supported.join(", "),
-    }
+    ModelError::Architecture { name: name.to_string(), supported: supported.join(", ") }
 }
 
 /// Everything in which models differ, apart from weights.
@@ -123,7 +120,13 @@ impl ModelConfig {
     /// Unknown architectures and features by name, missing keys, values that do not fit together.
     pub fn read(checkpoint: &Checkpoint) -> Result<Self, ModelError> {
         let config = match checkpoint.content() {
-            Content::Gguf(file) => from_gguf_metadata(checkpoint, file.metadata())?,
+            Content::Gguf(file) => {
+                let mut config = from_gguf_metadata(checkpoint, file.metadata())?;
+                if let Some(beside) = checkpoint.config() {
+                    config.compare_rope(beside)?;
+                }
+                config
+            }
             Content::Safetensors(_) => match checkpoint.config() {
                 Some(config) => from_hf_config(config)?,
                 None => return Err(ModelError::MissingKey("config.json".to_string())),
@@ -150,6 +153,29 @@ impl ModelConfig {
         }
     }
 
+    /// Notes where a `config.json` given beside a GGUF file declares another rotary embedding than the file:
+    /// converters lose settings, and the file is what runs.
+    fn compare_rope(&mut self, config: &HfConfig) -> Result<(), ModelError> {
+        let layout = HeadLayout { head_dim: self.head_dim, pairing: self.rope.pairing };
+        let other = from_hf(config.map(), layout)?;
+        let describe = |rope: &RopeDeclaration| match &rope.scaling {
+            Ok(scaling) => {
+                let factor = scaling.factor().map_or(String::new(), |factor| format!(" x{factor}"));
+                let (theta, context) = (rope.theta as f32, rope.original_context);
+                format!("`{}`{factor}, theta {theta}, original context {context}", scaling.name())
+            }
+            Err(error) => format!("a scaling that cannot be used ({error})"),
+        };
+        let (here, there) = (describe(&self.rope), describe(&other));
+        if here != there {
+            self.rope.notes.push(format!(
+                "the GGUF file declares {here}, the given config.json {there}: the file's is used; \
+                 `--rope-parameters` takes the dictionary of a config.json"
+            ));
+        }
+        Ok(())
+    }
+
     fn check(&self) -> Result<(), ModelError> {
         let sizes = [
             ("hidden size", self.hidden_size),
@@ -170,10 +196,7 @@ impl ModelConfig {
             )));
         }
         if self.rms_norm_eps <= 0.0 {
-            return Err(ModelError::Inconsistent(format!(
-                "the RMSNorm epsilon is `{}`",
-                self.rms_norm_eps
-            )));
+            return Err(ModelError::Inconsistent(format!("the RMSNorm epsilon is `{}`", self.rms_norm_eps)));
         }
         Ok(())
     }
@@ -189,7 +212,11 @@ fn from_gguf_metadata(checkpoint: &Checkpoint, meta: &Metadata) -> Result<ModelC
         meta.usize(&key)?.ok_or(ModelError::MissingKey(key))
     };
     let expert_key = key("expert_count");
-    refuse(&expert_key, meta.usize(&expert_key)?.filter(|&n| n > 0), "mixtures of experts are not supported")?;
+    refuse(
+        &expert_key,
+        meta.usize(&expert_key)?.filter(|&n| n > 0),
+        "mixtures of experts are not supported",
+    )?;
     let hidden_size = size("embedding_length")?;
     let n_heads = size("attention.head_count")?;
     let head_dim = match meta.usize(&key("attention.key_length"))? {
@@ -288,7 +315,11 @@ fn refuse_unknown_features(config: &HfConfig) -> Result<(), ModelError> {
     refuse("hidden_act", activation, "only `silu` is supported")?;
     let quantisation = config.map().get("quantization_config").filter(|v| !v.is_null());
     let method = quantisation.map(|config| config.get("quant_method").unwrap_or(config));
-    refuse("quantization_config", method, "quantised safetensors are not read; take the unquantised or the GGUF release")?;
+    refuse(
+        "quantization_config",
+        method,
+        "quantised safetensors are not read; take the unquantised or the GGUF release",
+    )?;
     let experts = config.usize("num_local_experts")?.filter(|&n| n > 1);
     refuse("num_local_experts", experts, "mixtures of experts are not supported")
 }

@@ -38,28 +38,14 @@ pub struct Decoder<E: Engine> {
 }
 
 impl<E: Engine> Decoder<E> {
-    pub fn new(
-        engine: E,
-        config: ModelConfig,
-        rope: RopeSettings,
-        options: DecoderOptions,
-    ) -> Self {
-        Self {
-            engine,
-            config,
-            rope,
-            options,
-        }
+    pub fn new(engine: E, config: ModelConfig, rope: RopeSettings, options: DecoderOptions) -> Self {
+        Self { engine, config, rope, options }
     }
 
     /// Whether cached keys must stay unrotated because the frequencies may still change.
     pub(super) fn key_state(&self) -> KeyState {
         let follows = self.options.dynamic == DynamicPolicy::Current;
-        if follows && self.rope.spec.depends_on_length() {
-            KeyState::Unrotated
-        } else {
-            KeyState::Rotated
-        }
+        if follows && self.rope.spec.depends_on_length() { KeyState::Unrotated } else { KeyState::Rotated }
     }
 
     /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm.

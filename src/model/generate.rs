@@ -181,12 +181,7 @@ struct Output<'a> {
 
 impl<'a> Output<'a> {
     fn new(decoder: StreamDecoder<'a>, stop: &'a [String]) -> Self {
-        Self {
-            decoder,
-            stop,
-            text: String::new(),
-            held: String::new(),
-        }
+        Self { decoder, stop, text: String::new(), held: String::new() }
     }
 
     /// Returns the stop text that has appeared, if any.

@@ -1,14 +1,57 @@
 //! From an opened checkpoint to a model that runs.
 
+use std::fmt;
+use std::str::FromStr;
+
 use super::weights::assemble;
 use super::{Decoder, DecoderOptions, LanguageModel, ModelConfig, ModelError};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::rope::RopeSettings;
 use crate::engine::candle::{CandleEngine, DeviceName, WeightFormat};
 
+/// What computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EngineName {
+    /// The best one for the device.
+    #[default]
+    Auto,
+    /// Plain tensor operations on candle.
+    Candle,
+}
+
+impl EngineName {
+    pub const ALL: [EngineName; 2] = [EngineName::Auto, EngineName::Candle];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineName::Auto => "auto",
+            EngineName::Candle => "candle",
+        }
+    }
+}
+
+impl fmt::Display for EngineName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for EngineName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let accepted = || EngineName::ALL.map(EngineName::name).join(", ");
+        EngineName::ALL
+            .into_iter()
+            .find(|engine| engine.name() == text)
+            .ok_or_else(|| format!("unknown engine `{text}`; accepted: {}", accepted()))
+    }
+}
+
 /// Where and how a model runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoadOptions {
+    pub engine: EngineName,
     pub device: DeviceName,
     /// `None`: by size, see [`WeightFormat::for_size`].
     pub weights: Option<WeightFormat>,
@@ -35,12 +78,13 @@ pub fn load(
     let (source, warnings) = assemble(checkpoint, &config)?;
     let format = options.weights.unwrap_or_else(|| weight_format(checkpoint));
     let shape = config.shape(&rope.spec);
-    let engine = CandleEngine::load(shape, &source, format, options.device.open()?)?;
+    let engine = match options.engine {
+        EngineName::Auto | EngineName::Candle => {
+            CandleEngine::load(shape, &source, format, options.device.open()?)?
+        }
+    };
     let decoder = Decoder::new(engine, config, rope, options.decoder);
-    Ok(Loaded {
-        model: Box::new(decoder),
-        warnings,
-    })
+    Ok(Loaded { model: Box::new(decoder), warnings })
 }
 
 /// The format that [`load`] chooses by itself.

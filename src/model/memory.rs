@@ -60,10 +60,9 @@ impl MemoryPlan {
     pub fn ensure_within(&self, allowed_bytes: Option<u64>) -> Result<(), ModelError> {
         let needed_bytes = self.total_bytes();
         match allowed_bytes {
-            Some(allowed_bytes) if needed_bytes > allowed_bytes => Err(ModelError::Memory {
-                needed_bytes,
-                allowed_bytes,
-            }),
+            Some(allowed_bytes) if needed_bytes > allowed_bytes => {
+                Err(ModelError::Memory { needed_bytes, allowed_bytes })
+            }
             _ => Ok(()),
         }
     }

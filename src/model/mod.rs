@@ -11,11 +11,11 @@ pub mod weights;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::checkpoint::rope::RopeSettings;
+use crate::checkpoint::ConfigError;
 use crate::checkpoint::gguf::GgufError;
 use crate::checkpoint::rope::RopeConfigError;
+use crate::checkpoint::rope::RopeSettings;
 use crate::checkpoint::tokenizer::TokenizerError;
-use crate::checkpoint::ConfigError;
 use crate::engine::EngineError;
 use crate::rope::RopeError;
 
@@ -28,11 +28,7 @@ pub enum ModelError {
     #[error("architecture `{name}` is not supported; supported: {supported}")]
     Architecture { name: String, supported: String },
     #[error("`{key}` = `{value}` is not supported: {reason}")]
-    Unsupported {
-        key: String,
-        value: String,
-        reason: String,
-    },
+    Unsupported { key: String, value: String, reason: String },
     #[error("`{0}` is missing from the model's metadata")]
     MissingKey(String),
     #[error("tensor `{0}` is missing from the checkpoint")]
@@ -42,33 +38,21 @@ pub enum ModelError {
     #[error("inconsistent sizes: {0}")]
     Inconsistent(String),
     #[error("token id {id} is outside the vocabulary of {vocab_size} (token {index})")]
-    TokenId {
-        id: u32,
-        index: usize,
-        vocab_size: usize,
-    },
+    TokenId { id: u32, index: usize, vocab_size: usize },
     #[error(
         "{length} tokens are needed, the limit is {limit} (original context {original_context}, scaling `{scaling}`)"
     )]
-    BeyondLimit {
-        length: usize,
-        limit: usize,
-        original_context: usize,
-        scaling: &'static str,
-    },
+    BeyondLimit { length: usize, limit: usize, original_context: usize, scaling: &'static str },
     #[error("{wanted} tokens are more than the {planned} that this run was planned for")]
     BeyondPlan { planned: usize, wanted: usize },
     #[error("{quantity} at token {index} is not a finite number (`{value}`)")]
-    NonFinite {
-        quantity: &'static str,
-        index: usize,
-        value: f32,
-    },
-    #[error("the run needs {needed_bytes} bytes of memory, `--max-memory` allows {allowed_bytes}")]
-    Memory {
-        needed_bytes: u64,
-        allowed_bytes: u64,
-    },
+    NonFinite { quantity: &'static str, index: usize, value: f32 },
+    #[error(
+        "the run needs {:.1} MiB of memory, {:.1} MiB are allowed",
+        mebibytes(*needed_bytes),
+        mebibytes(*allowed_bytes)
+    )]
+    Memory { needed_bytes: u64, allowed_bytes: u64 },
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error(transparent)]
@@ -81,6 +65,10 @@ pub enum ModelError {
     Rope(#[from] RopeError),
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 /// What to do when frequencies depend on the length of the text and the text grows.
@@ -96,11 +84,8 @@ pub enum DynamicPolicy {
 }
 
 impl DynamicPolicy {
-    pub const ALL: [DynamicPolicy; 3] = [
-        DynamicPolicy::Planned,
-        DynamicPolicy::Current,
-        DynamicPolicy::Recompute,
-    ];
+    pub const ALL: [DynamicPolicy; 3] =
+        [DynamicPolicy::Planned, DynamicPolicy::Current, DynamicPolicy::Recompute];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -190,11 +175,7 @@ pub trait Session {
 ///
 /// # Errors
 /// [`ModelError::BeyondLimit`] with both numbers, unless `allow_beyond`.
-pub fn ensure_within_limit(
-    rope: &RopeSettings,
-    length: usize,
-    allow_beyond: bool,
-) -> Result<(), ModelError> {
+pub fn ensure_within_limit(rope: &RopeSettings, length: usize, allow_beyond: bool) -> Result<(), ModelError> {
     match rope.limit {
         Some(limit) if length > limit && !allow_beyond => Err(ModelError::BeyondLimit {
             length,

@@ -36,11 +36,9 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
         let vocab_size = self.decoder.config.vocab_size;
         match tokens.iter().position(|&id| id as usize >= vocab_size) {
             None => Ok(()),
-            Some(at) => Err(ModelError::TokenId {
-                id: tokens[at],
-                index: self.tokens.len() + at,
-                vocab_size,
-            }),
+            Some(at) => {
+                Err(ModelError::TokenId { id: tokens[at], index: self.tokens.len() + at, vocab_size })
+            }
         }
     }
 
@@ -156,20 +154,16 @@ impl<'a> Wanted<'a> {
         let (values, rows, quantity) = match self {
             Wanted::Nothing => return Ok(Vec::new()),
             Wanted::Logits(rows) => (engine.logits(hidden, rows)?, rows, "logit"),
-            Wanted::LogProbs(rows, targets) => (
-                engine.log_probs(hidden, rows, targets)?,
-                rows,
-                "log-probability",
-            ),
+            Wanted::LogProbs(rows, targets) => {
+                (engine.log_probs(hidden, rows, targets)?, rows, "log-probability")
+            }
         };
         let per_row = values.len() / rows.len();
         match values.iter().position(|value| !value.is_finite()) {
             None => Ok(values),
-            Some(at) => Err(ModelError::NonFinite {
-                quantity,
-                index: start + rows[at / per_row],
-                value: values[at],
-            }),
+            Some(at) => {
+                Err(ModelError::NonFinite { quantity, index: start + rows[at / per_row], value: values[at] })
+            }
         }
     }
 }

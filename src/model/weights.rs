@@ -83,13 +83,7 @@ pub fn assemble<'a>(
         Content::Gguf(_) => GGUF,
         Content::Safetensors(_) => HF,
     };
-    let mut assembly = Assembly {
-        checkpoint,
-        config,
-        names,
-        used: HashSet::new(),
-        warnings: Vec::new(),
-    };
+    let mut assembly = Assembly { checkpoint, config, names, used: HashSet::new(), warnings: Vec::new() };
     let source = assembly.model()?;
     assembly.refuse_unused()?;
     Ok((source, assembly.warnings))
@@ -123,43 +117,23 @@ impl<'a> Assembly<'a, '_> {
 
     /// A matrix with the bias that is stored beside it, if any.
     fn linear(&mut self, name: &str) -> Result<LinearSource<'a>, ModelError> {
-        Ok(LinearSource {
-            weight: self.weight(name)?,
-            bias: self.optional(format!("{name}.bias")),
-        })
+        Ok(LinearSource { weight: self.weight(name)?, bias: self.optional(format!("{name}.bias")) })
     }
 
     fn model(&mut self) -> Result<ModelSource<'a>, ModelError> {
         let embedding = self.weight(self.names.embedding)?;
-        let layers = (0..self.config.n_layers)
-            .map(|layer| self.layer(layer))
-            .collect::<Result<_, _>>()?;
+        let layers = (0..self.config.n_layers).map(|layer| self.layer(layer)).collect::<Result<_, _>>()?;
         let norm = self.weight(self.names.norm)?;
         let head = self.head(&embedding)?;
-        Ok(ModelSource {
-            embedding,
-            layers,
-            norm,
-            head,
-        })
+        Ok(ModelSource { embedding, layers, norm, head })
     }
 
     fn layer(&mut self, layer: usize) -> Result<LayerSource<'a>, ModelError> {
         let name = |part: &str| format!("{}{layer}.{part}", self.names.layer_prefix);
-        let [attention_norm, q, k, v] = [
-            self.names.attention_norm,
-            self.names.q,
-            self.names.k,
-            self.names.v,
-        ]
-        .map(name);
-        let [q_norm, k_norm, o, mlp_norm] = [
-            self.names.q_norm,
-            self.names.k_norm,
-            self.names.o,
-            self.names.mlp_norm,
-        ]
-        .map(name);
+        let [attention_norm, q, k, v] =
+            [self.names.attention_norm, self.names.q, self.names.k, self.names.v].map(name);
+        let [q_norm, k_norm, o, mlp_norm] =
+            [self.names.q_norm, self.names.k_norm, self.names.o, self.names.mlp_norm].map(name);
         let [gate, up, down] = [self.names.gate, self.names.up, self.names.down].map(name);
         let qk_norm = self.config.qk_norm;
         let source = LayerSource {
@@ -195,10 +169,7 @@ impl<'a> Assembly<'a, '_> {
 
     /// Decided by what is stored, then by the flag; a stored head that differs from a tied embedding is not used,
     /// as in transformers, and said.
-    fn head(
-        &mut self,
-        embedding: &TensorView<'a>,
-    ) -> Result<Option<LinearSource<'a>>, ModelError> {
+    fn head(&mut self, embedding: &TensorView<'a>) -> Result<Option<LinearSource<'a>>, ModelError> {
         let name = format!("{}.weight", self.names.head);
         let Some(weight) = self.optional(name.clone()) else {
             if self.config.tied_flag == Some(false) {
@@ -228,15 +199,12 @@ impl<'a> Assembly<'a, '_> {
                 && !name.ends_with("rotary_emb.inv_freq")
         };
         let mut unused = self.checkpoint.tensor_names().into_iter();
-        let mut unused = unused
-            .by_ref()
-            .filter(|name| is_weight(name) && !self.used.contains(*name));
+        let mut unused = unused.by_ref().filter(|name| is_weight(name) && !self.used.contains(*name));
         match unused.next() {
             None => Ok(()),
-            Some(first) => Err(ModelError::UnusedTensors {
-                count: 1 + unused.count(),
-                first: first.to_string(),
-            }),
+            Some(first) => {
+                Err(ModelError::UnusedTensors { count: 1 + unused.count(), first: first.to_string() })
+            }
         }
     }
 }

@@ -62,6 +62,13 @@ impl<'a> Choice<'a> {
             None => None,
             Some(Factor::Value(value)) if value.is_finite() && value >= 1.0 => Some(value),
             Some(Factor::Value(value)) => return Err(RopeError::Factor(value).into()),
+            // They follow the length by themselves.
+            Some(Factor::Auto) if method.is_dynamic() => None,
+            Some(Factor::Auto) if matches!(method, Method::LongRope | Method::Llama3) => {
+                let reason = "its frequencies belong to one factor, on short texts too; give the number";
+                let second = if method == Method::Llama3 { "--scaling llama3" } else { "--scaling longrope" };
+                return Err(RopeConfigError::FlagConflict { first: "--factor auto", second, reason });
+            }
             Some(Factor::Auto) => Some(stretch(length, settings.spec.original_context)),
         };
         if factor.is_some() {
@@ -326,6 +333,24 @@ mod tests {
         assert_eq!(settings.limit, Some(8192));
         // It restores what the model was trained with, so short texts need it too.
         assert!(in_force(&known, &flags(Method::Llama3), 100).unwrap().warnings.is_empty());
+    }
+
+    #[test]
+    fn auto_is_refused_where_frequencies_belong_to_one_factor() {
+        for method in [Method::LongRope, Method::Llama3] {
+            let given = RopeOverrides {
+                factor: Some(Factor::Auto),
+                original_context: Some(256),
+                long_factors: (method == Method::LongRope).then(|| vec![2.0; 8]),
+                ..flags(method)
+            };
+            assert!(run(given).unwrap_err().contains("belong to one factor"), "{method}");
+        }
+        // Dynamic methods follow the length with or without it.
+        let given = RopeOverrides { factor: Some(Factor::Auto), ..flags(Method::DynamicNtk) };
+        let settings = run(given).unwrap();
+        assert_eq!(settings.spec.scaling, Scaling::DynamicNtk { factor: 1.0 });
+        assert_eq!(settings.limit, None);
     }
 
     #[test]

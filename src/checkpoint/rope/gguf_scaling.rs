@@ -130,11 +130,14 @@ impl<'a> Reader<'a> {
             self.notes.push(format!("a rope factor of {written} is not used by scaling type `none`"));
         }
         let attention = self.keys.f64("rope.scaling.attn_factor")?;
+        if kind != "yarn" {
+            self.note_unused_yarn_keys(kind);
+        }
         let (scaling, reach) = match self.divisors(kind, factor, attention)? {
             Some(scaling) => (scaling, 1.0),
             None => match kind {
                 "yarn" => (Scaling::Yarn(self.yarn(factor, attention)?), factor),
-                "longrope" => self.longrope(attention)?,
+                "longrope" => self.longrope(written, attention)?,
                 _ => (self.uniform(factor, attention), factor),
             },
         };
@@ -156,6 +159,7 @@ impl<'a> Reader<'a> {
             notes: self.notes,
         })
     }
+
     /// The scaling in `rope_freqs.weight`, if there is one. It would stack on any other in llama.cpp; here the two
     /// contradict each other.
     fn divisors(
@@ -192,6 +196,15 @@ impl<'a> Reader<'a> {
             divisors: list.iter().map(|d| f64::from(*d)).collect(),
             attention_factor: attention.unwrap_or(1.0),
         })))
+    }
+
+    fn note_unused_yarn_keys(&mut self, kind: &str) {
+        for key in KEYS.iter().filter(|key| key.starts_with("scaling.yarn_")) {
+            let key = format!("rope.{key}");
+            if self.keys.meta.get(&self.keys.full(&key)).is_some() {
+                self.notes.push(format!("{} is not used by scaling type `{kind}`", self.keys.said(&key)));
+            }
+        }
     }
 
     fn attention_origin(&mut self, attention: Option<f64>, default: Origin) {
@@ -233,6 +246,12 @@ impl<'a> Reader<'a> {
             truncate: true,
         };
         self.origins.insert("truncate", Origin::default(true));
+        if !self.origins.contains_key("factor") {
+            let key = self.keys.full("rope.scaling.factor");
+            self.origins.insert("factor", Origin::default("1, because the file has no factor"));
+            self.notes
+                .push(format!("scaling type `yarn` without `{key}` stretches nothing, as in llama.cpp"));
+        }
         if self.keys.f64("rope.scaling.yarn_attn_factor")?.is_some() {
             self.notes.push(format!(
                 "{} is not used, as in llama.cpp; give `--scaling yarn` with `--attention-factor` if the model needs it",
@@ -255,7 +274,7 @@ impl<'a> Reader<'a> {
     }
 
     /// LongRoPE from its two tensors, and the stretch of the context. The factor is always the ratio of the contexts.
-    fn longrope(&mut self, attention: Option<f64>) -> Result<(Scaling, f64), RopeConfigError> {
+    fn longrope(&mut self, written: f64, attention: Option<f64>) -> Result<(Scaling, f64), RopeConfigError> {
         let list = |name: &str, list: &Option<Vec<f32>>| {
             let list = list.as_ref().ok_or_else(|| RopeConfigError::Missing {
                 key: format!("{name}.weight"),
@@ -269,6 +288,11 @@ impl<'a> Reader<'a> {
             self.origins.insert(name, Origin::Checkpoint(format!("{tensor}.weight in the GGUF")));
         }
         let factor = self.header.declared_context as f64 / self.header.original_context as f64;
+        if written != 1.0 && (written - factor).abs() > 1e-6 * factor {
+            self.notes.push(format!(
+                "a rope factor of {written} is not used: for `longrope` the ratio of the contexts, {factor}, counts"
+            ));
+        }
         self.origins.insert("factor", Origin::derived("context_length / original_context"));
         self.origins.insert("longrope_select", Origin::default("auto"));
         self.attention_origin(attention, Origin::default(1));

@@ -179,7 +179,6 @@ impl Reader<'_> {
             }
             if key == "finetuned" {
                 self.fine_tuned = dictionary.flag(key)?;
-                self.notes.push(format!("{} says nothing about the rotation", dictionary.said(key)));
                 continue;
             }
             if key == "extrapolation_factor" && value.as_f64() == Some(1.0) {

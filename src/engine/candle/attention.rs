@@ -22,21 +22,16 @@ pub fn rotate(x: &Tensor, rotation: &Rotation, shape: &ModelShape) -> Result<Ten
         Pairing::HalfSplit => (turning.narrow(2, 0, pairs)?, turning.narrow(2, pairs, pairs)?),
         Pairing::Adjacent => {
             let lanes = turning.reshape((heads, tokens, pairs, 2))?;
-            (
-                lanes.narrow(3, 0, 1)?.squeeze(3)?,
-                lanes.narrow(3, 1, 1)?.squeeze(3)?,
-            )
+            (lanes.narrow(3, 0, 1)?.squeeze(3)?, lanes.narrow(3, 1, 1)?.squeeze(3)?)
         }
     };
     let turned_a = (a.broadcast_mul(&cos)? - b.broadcast_mul(&sin)?)?;
     let turned_b = (b.broadcast_mul(&cos)? + a.broadcast_mul(&sin)?)?;
     let turned = match shape.pairing {
         Pairing::HalfSplit => Tensor::cat(&[turned_a, turned_b], 2)?,
-        Pairing::Adjacent => Tensor::stack(&[turned_a, turned_b], 3)?.reshape((
-            heads,
-            tokens,
-            shape.rotary_dim,
-        ))?,
+        Pairing::Adjacent => {
+            Tensor::stack(&[turned_a, turned_b], 3)?.reshape((heads, tokens, shape.rotary_dim))?
+        }
     };
     if shape.rotary_dim == head_dim {
         return Ok(turned);
@@ -94,10 +89,11 @@ fn attend_block(
     let mut scores = q.matmul(&k.transpose(1, 2)?)?;
     if rows > 1 {
         let mask = causal_mask(start, rows, oldest, window, q.device())?;
-        scores = scores
-            .reshape((n_heads, rows, seen))?
-            .broadcast_add(&mask)?
-            .reshape((n_kv_heads, group * rows, seen))?;
+        scores = scores.reshape((n_heads, rows, seen))?.broadcast_add(&mask)?.reshape((
+            n_kv_heads,
+            group * rows,
+            seen,
+        ))?;
     }
     let weights = candle_nn::ops::softmax_last_dim(&scores)?;
     Ok(weights.matmul(&v)?.reshape((n_heads, rows, head_dim))?)

@@ -28,10 +28,7 @@ impl DeviceName {
             DeviceName::Cuda(_) => (cfg!(feature = "cuda"), "cuda"),
             DeviceName::Metal => (cfg!(feature = "metal"), "metal"),
         };
-        let error = |reason: String| EngineError::Device {
-            device: self.to_string(),
-            reason,
-        };
+        let error = |reason: String| EngineError::Device { device: self.to_string(), reason };
         if !built {
             return Err(error(format!(
                 "this build has no {feature} support; build with `--features {feature}`"

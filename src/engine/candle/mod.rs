@@ -11,11 +11,11 @@ mod workspace;
 use candle_core::{D, DType, Device, Tensor};
 use rayon::prelude::*;
 
+use self::attention::{attention, rotate};
 pub use self::device::DeviceName;
 pub use self::weights::WeightFormat;
-pub use self::workspace::Workspace;
-use self::attention::{attention, rotate};
 use self::weights::{Layer, Linear, load_vector};
+pub use self::workspace::Workspace;
 use super::{Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
 use crate::rope::Table;
 
@@ -70,11 +70,7 @@ impl CandleEngine {
             .map(|layer| Layer::load(layer, &shape, format, &device))
             .collect::<Result<Vec<_>, _>>()?;
         let table = (shape.vocab_size, shape.hidden_size);
-        let head = source
-            .head
-            .as_ref()
-            .map(|head| Linear::load(head, table, format, &device))
-            .transpose()?;
+        let head = source.head.as_ref().map(|head| Linear::load(head, table, format, &device)).transpose()?;
         Ok(Self {
             embedding: Linear::load_plain(&source.embedding, table, format, &device)?,
             norm: load_vector(&source.norm, shape.hidden_size, &device)?,
@@ -129,9 +125,8 @@ impl Engine for CandleEngine {
     fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Cache, EngineError> {
         let shape = (self.shape.n_kv_heads, capacity, self.shape.head_dim);
         let zeros = || Tensor::zeros(shape, dtype(kv_type), &self.device);
-        let layers = (0..self.shape.n_layers)
-            .map(|_| Ok((zeros()?, zeros()?)))
-            .collect::<Result<_, EngineError>>()?;
+        let layers =
+            (0..self.shape.n_layers).map(|_| Ok((zeros()?, zeros()?))).collect::<Result<_, EngineError>>()?;
         Ok(Cache { capacity, layers })
     }
 
@@ -141,10 +136,7 @@ impl Engine for CandleEngine {
             .iter()
             .map(|(k, v)| Ok((k.copy()?, v.copy()?)))
             .collect::<Result<_, EngineError>>()?;
-        Ok(Cache {
-            capacity: cache.capacity,
-            layers,
-        })
+        Ok(Cache { capacity: cache.capacity, layers })
     }
 
     fn rotation(&self, table: &Table) -> Result<Rotation, EngineError> {
@@ -234,12 +226,7 @@ impl Engine for CandleEngine {
         Ok(logits.flatten_all()?.to_vec1()?)
     }
 
-    fn log_probs(
-        &self,
-        hidden: &Tensor,
-        rows: &[usize],
-        targets: &[u32],
-    ) -> Result<Vec<f32>, EngineError> {
+    fn log_probs(&self, hidden: &Tensor, rows: &[usize], targets: &[u32]) -> Result<Vec<f32>, EngineError> {
         let mut all = Vec::with_capacity(rows.len());
         let slices = rows.chunks(head::ROWS_PER_SLICE);
         for (rows, targets) in slices.zip(targets.chunks(head::ROWS_PER_SLICE)) {

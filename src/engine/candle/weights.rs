@@ -57,11 +57,7 @@ impl Linear {
         device: &Device,
     ) -> Result<Self, EngineError> {
         let weight = load_matrix(&source.weight, (out, input), format, device)?;
-        let bias = source
-            .bias
-            .as_ref()
-            .map(|bias| load_vector(bias, out, device))
-            .transpose()?;
+        let bias = source.bias.as_ref().map(|bias| load_vector(bias, out, device)).transpose()?;
         Ok(Self { weight, bias })
     }
 
@@ -128,13 +124,9 @@ impl Layer {
         let heads = shape.n_heads * shape.head_dim;
         let kv_heads = shape.n_kv_heads * shape.head_dim;
         let inner = shape.intermediate_size;
-        let linear = |source: &LinearSource, out, input| {
-            Linear::load(source, (out, input), format, device)
-        };
+        let linear = |source: &LinearSource, out, input| Linear::load(source, (out, input), format, device);
         let norm = |view: &Option<TensorView>| {
-            view.as_ref()
-                .map(|view| load_vector(view, shape.head_dim, device))
-                .transpose()
+            view.as_ref().map(|view| load_vector(view, shape.head_dim, device)).transpose()
         };
         Ok(Self {
             attention_norm: load_vector(&source.attention_norm, hidden, device)?,

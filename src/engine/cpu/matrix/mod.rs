@@ -1,0 +1,1 @@
+//! Products with weight matrices.
