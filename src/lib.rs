@@ -3,12 +3,12 @@
 //! `ropex` loads a GGUF or safetensors checkpoint, replaces its rotary position embedding (RoPE) by linear, NTK, YaRN,
 //! LongRoPE or another published rule, and generates or measures perplexity with it.
 //!
-//! - [`rope`]: the mathematics, in f64 and without tensors.
-//! - [`checkpoint`]: where weights, settings, tokenizers and templates come from.
-//! - [`engine`]: who computes.
-//! - [`model`]: the one decoder, its cache and generation.
-//! - [`eval`]: measurements.
-//! - [`cli`]: the commands of the `ropex` program.
+//! - [`rope`] — the mathematics, in f64 and without tensors.
+//! - [`checkpoint`] — where weights, settings, tokenizers and templates come from.
+//! - [`engine`] — who computes.
+//! - [`model`] — the one decoder, its cache and generation.
+//! - [`eval`] — measurements.
+//! - [`cli`] — the commands of the `ropex` program.
 
 pub mod checkpoint;
 pub mod cli;

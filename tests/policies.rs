@@ -69,7 +69,9 @@ fn divergences(rope: &Value, policy: DynamicPolicy) -> (f64, f64) {
 
 #[test]
 fn policies_against_one_shot_forwards() {
-    println!("| method | policy | from the forward at the length reached | from the forward at the planned length |");
+    println!(
+        "| method | policy | from the forward at the length reached | from the forward at the planned length |"
+    );
     println!("|---|---|---|---|");
     for (name, rope) in methods() {
         for policy in DynamicPolicy::ALL {

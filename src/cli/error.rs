@@ -69,7 +69,8 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         let checkpoint = cause.downcast_ref::<CheckpointError>().and_then(CheckpointError::hint);
         let language = || cause.downcast_ref::<LanguageError>().and_then(LanguageError::hint);
-        let model = || cause.downcast_ref::<ModelError>().and_then(model_hint);
+        let boxed = cause.downcast_ref::<Box<ModelError>>().map(|error| &**error);
+        let model = || cause.downcast_ref::<ModelError>().or(boxed).and_then(model_hint);
         checkpoint.or_else(language).or_else(model)
     })
 }

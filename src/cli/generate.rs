@@ -91,6 +91,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     let rope_json = rope_json(&rope, length)?;
     let cut_short = limit_warning(&rope, prompt.len(), wanted, limit);
     let settings = (&args.rope, &args.memory);
+    let described = open.describe(&tokenizer);
     let known = [tokenizer.warnings(), &cut_short].concat();
     let ready = open.load(rope, settings, length, &known, context)?;
     let request = GenerateRequest {
@@ -107,9 +108,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     context.note(&statistics(&request, &made));
     Ok(Report {
         schema: "ropex.generate/1",
-        model: open.describe(&tokenizer),
+        model: described,
         rope: rope_json,
-        engine: open.describe_engine(&ready.model.engine(), settings, context),
+        engine: ready.describe_engine(settings, context),
         result: json!({
             "text": made.text,
             "tokens": made.tokens,

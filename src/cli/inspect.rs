@@ -115,10 +115,10 @@ impl PairTable {
         })
     }
 
-    /// A short fingerprint of the table in force: FNV-1a over the bits of every frequency and of the attention factor.
+    /// A short fingerprint of the table in force: FNV-1a over every frequency and the attention factor, rounded to f32.
     fn hash(&self) -> String {
         let values = self.scaled.iter().chain([&self.attention_factor]);
-        let bytes = values.flat_map(|value| value.to_bits().to_le_bytes());
+        let bytes = values.flat_map(|value| (*value as f32).to_le_bytes());
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
@@ -182,7 +182,7 @@ fn rope_tensors(open: &OpenModel) -> Value {
     use crate::model::weights::{ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT, ROPE_FREQS};
     let names = open.checkpoint.tensor_names();
     let found = [ROPE_FREQS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT].map(|tensor| {
-        let present = names.iter().any(|name| *name == tensor);
+        let present = names.contains(&tensor);
         (tensor.to_string(), Value::from(present))
     });
     found.into_iter().collect()

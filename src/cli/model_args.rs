@@ -115,9 +115,10 @@ impl OpenModel {
         MemoryPlan::new(&self.checkpoint, &self.config, &rope.spec, &options, context)
     }
 
-    /// Reads the weights, for contexts of at most `length` tokens. `known`: warnings of the command, said first.
+    /// Reads the weights, for contexts of at most `length` tokens, and lets go of the files. `known`: warnings of the
+    /// command, said first.
     pub fn load(
-        &self,
+        self,
         rope: RopeSettings,
         args: (&RopeArgs, &MemoryArgs),
         length: usize,
@@ -137,7 +138,7 @@ impl OpenModel {
             weights: None,
             decoder: memory_args.decoder_options(rope_args.dynamic),
         };
-        let loaded = load(&self.checkpoint, self.config.clone(), rope, &options)?;
+        let loaded = load(&self.checkpoint, self.config, rope, &options)?;
         context.warn(&loaded.warnings);
         warnings.extend(loaded.warnings);
         let load_s = started.elapsed().as_secs_f64();
@@ -159,12 +160,14 @@ impl OpenModel {
             "tokenizer": { "source": tokenizer.source(), "vocab_hash": tokenizer.vocab_hash() },
         })
     }
+}
 
+impl ReadyModel {
     /// `engine` of the JSON result.
-    pub fn describe_engine(&self, engine: &str, args: (&RopeArgs, &MemoryArgs), context: &Context) -> Value {
+    pub fn describe_engine(&self, args: (&RopeArgs, &MemoryArgs), context: &Context) -> Value {
         let (rope, memory) = args;
         json!({
-            "name": engine,
+            "name": self.model.engine(),
             "device": context.device.to_string(),
             "threads": context.threads,
             "kv_type": memory.kv_type.name(),

@@ -107,6 +107,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     let documents = read_documents(&args, &request, &tokenizer)?;
     let windows = plan(&documents, &request).map_err(plan_error)?;
     let settings = (&args.rope, &args.memory);
+    let described = open.describe(&tokenizer);
     let ready = open.load(rope, settings, length, tokenizer.warnings(), context)?;
     let total = windows.iter().flatten().map(|window| window.len()).sum();
     let mut bar = Progress::tokens("ppl", total, context.quiet);
@@ -120,9 +121,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     let elapsed_s = started.elapsed().as_secs_f64();
     Ok(Report {
         schema: "ropex.ppl/1",
-        model: open.describe(&tokenizer),
+        model: described,
         rope: rope_json,
-        engine: open.describe_engine(&ready.model.engine(), settings, context),
+        engine: ready.describe_engine(settings, context),
         result: result_json(&found, &request),
         timing: json!({
             "load_s": ready.load_s,

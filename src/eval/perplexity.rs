@@ -10,7 +10,7 @@ pub enum PerplexityError {
     #[error("cannot score `{file}`")]
     Windows { file: String, source: WindowError },
     #[error("cannot score window {window} of `{file}`")]
-    Model { file: String, window: usize, source: ModelError },
+    Model { file: String, window: usize, source: Box<ModelError> },
     #[error("no text to score")]
     NoText,
 }
@@ -157,7 +157,7 @@ pub fn perplexity(
             let scored = scored.map_err(|source| PerplexityError::Model {
                 file: document.file.clone(),
                 window: index,
-                source,
+                source: Box::new(source),
             })?;
             done += window.len();
             score.merge(&scored);

@@ -79,13 +79,43 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
                 key_rotation.as_ref(),
             )?;
             let wanted = Wanted::of(want, done, chunk.len(), tokens.len());
-            results.extend(wanted.compute(engine, &hidden, start)?);
+            match wanted.compute(engine, &hidden, start) {
+                Ok(values) => results.extend(values),
+                Err(error) => return Err(self.first_non_finite(chunk, start, key_rotation.as_ref(), error)),
+            }
             self.tokens.extend(chunk);
             self.computed_tokens += chunk.len();
             done += chunk.len();
             progress(done);
         }
         Ok(results)
+    }
+}
+
+impl<E: Engine> DecoderSession<'_, E> {
+    /// A value that is no number spoils every row of its chunk, because masked scores are multiplied, not skipped.
+    /// Token by token only rows at and behind it are spoilt: `error` with the index where it begins.
+    fn first_non_finite(
+        &mut self,
+        chunk: &[u32],
+        start: usize,
+        key_rotation: Option<&E::Rotation>,
+        error: ModelError,
+    ) -> ModelError {
+        if !matches!(error, ModelError::NonFinite { .. }) {
+            return error;
+        }
+        for (offset, token) in chunk.iter().enumerate() {
+            let at = start + offset;
+            let decoder = self.decoder;
+            let hidden = decoder.forward(&[*token], at, &self.frequencies, &mut self.cache, key_rotation);
+            let checked =
+                hidden.and_then(|hidden| Wanted::Logits(vec![0]).compute(&decoder.engine, &hidden, at));
+            if let Err(first) = checked {
+                return first;
+            }
+        }
+        error
     }
 }
 

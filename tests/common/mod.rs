@@ -1,6 +1,8 @@
 //! Tiny committed checkpoints, loaded the way the commands load them.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod command;
+
 use std::path::{Path, PathBuf};
 
 use ropex::checkpoint::rope::{RopeOverrides, RopeSettings, in_force};

@@ -186,6 +186,8 @@ fn byte_level(meta: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let ids = vocabulary.ids()?;
     let merges = meta.strings(MERGES)?.ok_or(TokenizerError::MissingKey(MERGES))?;
     let merges = bpe::checked_merges(merges.iter().map(String::as_str), &ids)?;
+    // A token that spans lines could span a cut.
+    let cuts = vocabulary.markers().all(|(_, token, _)| !token.contains('\n'));
     let added = vocabulary
         .markers()
         .map(|(_, token, kind)| AddedToken::from(token, kind.is_control()).normalized(false));
@@ -195,7 +197,7 @@ fn byte_level(meta: &Metadata) -> Result<Tokenizer, TokenizerError> {
     let missing_bytes = pieces.missing_bytes();
     let source = format!("GGUF metadata, pre = {name}");
     let parts = Parts {
-        encoder: Encoder::library(library),
+        encoder: Encoder::library(library, cuts),
         pieces,
         missing_bytes,
         source,

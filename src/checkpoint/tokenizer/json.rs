@@ -52,7 +52,7 @@ impl Tokenizer {
         let drops_bytes = pieces.rules.byte_level && !probe.has_unknown_token();
         let missing_bytes = if drops_bytes { pieces.missing_bytes() } else { Vec::new() };
         Ok(Self {
-            encoder: Encoder::library(library),
+            encoder: Encoder::library(library, false),
             pieces,
             bos: start.bos,
             add_bos: start.add_bos,

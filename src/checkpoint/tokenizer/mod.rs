@@ -1,6 +1,7 @@
 //! Text to token ids and back, for tokenizer.json files and for vocabularies inside GGUF files.
 
 mod bpe;
+mod cut;
 mod error;
 mod gguf;
 mod json;
@@ -12,6 +13,8 @@ mod spm;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
+
+use rayon::prelude::*;
 
 pub use error::TokenizerError;
 pub use json::Sidecar;
@@ -64,14 +67,15 @@ pub struct Tokenizer {
 #[derive(Debug)]
 enum Encoder {
     /// The tokenizers library; the copy that reads control tokens as text is made when first needed.
-    Library { special: Box<tokenizers::Tokenizer>, text: OnceLock<Box<tokenizers::Tokenizer>> },
+    /// `cuts`: long texts may be read in parts, see [`cut`].
+    Library { special: Box<tokenizers::Tokenizer>, text: OnceLock<Box<tokenizers::Tokenizer>>, cuts: bool },
     /// A SentencePiece vocabulary with scores.
     SentencePiece(Box<SentencePiece>),
 }
 
 impl Encoder {
-    fn library(tokenizer: tokenizers::Tokenizer) -> Self {
-        Self::Library { special: Box::new(tokenizer), text: OnceLock::new() }
+    fn library(tokenizer: tokenizers::Tokenizer, cuts: bool) -> Self {
+        Self::Library { special: Box::new(tokenizer), text: OnceLock::new(), cuts }
     }
 }
 
@@ -105,7 +109,7 @@ impl Tokenizer {
         }
         match &self.encoder {
             Encoder::SentencePiece(spm) => spm.encode(text, markers),
-            Encoder::Library { special, text: as_text } => {
+            Encoder::Library { special, text: as_text, cuts } => {
                 let tokenizer = match markers {
                     Markers::Special => special,
                     Markers::Text => as_text.get_or_init(|| {
@@ -114,8 +118,13 @@ impl Tokenizer {
                         copy
                     }),
                 };
-                let encoding = tokenizer.encode_fast(text, false).map_err(TokenizerError::Library)?;
-                Ok(encoding.get_ids().to_vec())
+                let parts = if *cuts && markers == Markers::Text { cut::parts(text) } else { vec![text] };
+                let encode = |part: &&str| -> Result<Vec<u32>, TokenizerError> {
+                    let encoding = tokenizer.encode_fast(*part, false).map_err(TokenizerError::Library)?;
+                    Ok(encoding.get_ids().to_vec())
+                };
+                let ids: Vec<Vec<u32>> = parts.par_iter().map(encode).collect::<Result<_, _>>()?;
+                Ok(ids.concat())
             }
         }
     }

@@ -92,6 +92,12 @@ impl Pre {
             .ok_or_else(|| TokenizerError::UnknownPre(name.to_owned()))
     }
 
+    /// Every way of cutting.
+    #[cfg(test)]
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        TABLE.iter()
+    }
+
     /// Every known name, for messages.
     pub fn names() -> String {
         TABLE.iter().flat_map(|p| p.names).copied().collect::<Vec<_>>().join(", ")

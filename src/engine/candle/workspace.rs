@@ -26,8 +26,9 @@ impl Workspace {
         let q = (shape.n_heads * shape.head_dim) as u64;
         let kv = (shape.n_kv_heads * shape.head_dim) as u64;
         let residual = 2 * chunk * hidden;
-        // Scores, masked scores and weights of a block; at least one row of every head.
-        let scores = (SCORES_PER_BLOCK as u64).max(shape.n_heads as u64 * self.context as u64);
+        // Scores, masked scores and weights of a block: at least one row of every head, at most the whole chunk.
+        let row = shape.n_heads as u64 * self.context as u64;
+        let scores = (SCORES_PER_BLOCK as u64).clamp(row, row * chunk.max(1));
         // A narrow cache is widened for one layer at a time.
         let widened = match self.kv_type {
             KvType::F32 => 0,

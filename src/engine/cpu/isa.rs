@@ -74,6 +74,41 @@ impl Isa {
     }
 }
 
+/// Work written in plain Rust that the compiler vectorises anew for each instruction set.
+pub trait Vectorised {
+    type Output;
+
+    /// The work. Must be `#[inline(always)]`, like all it calls, to be compiled for the instruction set of its caller.
+    fn run(self) -> Self::Output;
+}
+
+impl Isa {
+    /// Runs `work` as compiled for this instruction set.
+    #[inline]
+    pub fn vectorise<W: Vectorised>(self, work: W) -> W::Output {
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2,fma,f16c")]
+            fn avx2<W: Vectorised>(work: W) -> W::Output {
+                work.run()
+            }
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+            fn avx512<W: Vectorised>(work: W) -> W::Output {
+                work.run()
+            }
+            match self {
+                Self::Scalar => work.run(),
+                // SAFETY: holding the value is the promise that the CPU runs these instructions.
+                Self::Avx2Fma => unsafe { avx2(work) },
+                // SAFETY: as above.
+                Self::Avx512 | Self::Avx512Bf16Vnni => unsafe { avx512(work) },
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        work.run()
+    }
+}
+
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

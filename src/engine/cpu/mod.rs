@@ -9,3 +9,4 @@ pub mod aligned;
 pub mod isa;
 pub mod matrix;
 pub mod pool;
+pub mod shared;

@@ -1,0 +1,245 @@
+//! A block of query rows against a run of tiles: the unit of work that threads share.
+
+use std::ops::Range;
+
+use super::Problem;
+use super::arithmetic::{Arithmetic, Single};
+use super::kernel::{ROWS, Step, step};
+use crate::engine::cpu::aligned::Aligned;
+use crate::engine::cpu::cache::TILE;
+use crate::engine::cpu::isa::Isa;
+use crate::engine::cpu::lanes::{self, Lanes};
+
+/// Values in the widest vector.
+const WIDEST: usize = 16;
+
+/// Query rows of all heads that share a key head, over consecutive tokens, and the positions to look at.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub kv_head: usize,
+    /// Tokens of the chunk.
+    pub tokens: Range<usize>,
+    /// Positions of the cache; starts at a tile.
+    pub positions: Range<usize>,
+}
+
+/// Where the rows of a block go.
+#[derive(Clone, Copy)]
+pub enum Output {
+    /// Divided by the sum of weights, to `[tokens, n_heads * head_dim]`.
+    Mixed(*mut f32),
+    /// To be merged with other runs of tiles: `[rows, 2 + head_dim]`, base and sum of weights first.
+    Partial(*mut f32),
+}
+
+impl Output {
+    /// The same `values` further on.
+    ///
+    /// # Safety
+    /// They belong to the same buffer.
+    pub unsafe fn skip(self, values: usize) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Self::Mixed(to) => Self::Mixed(to.add(values)),
+                Self::Partial(to) => Self::Partial(to.add(values)),
+            }
+        }
+    }
+}
+
+// SAFETY: threads write the rows of different blocks.
+unsafe impl Send for Output {}
+// SAFETY: threads write the rows of different blocks.
+unsafe impl Sync for Output {}
+
+/// Memory of one thread, kept between calls.
+#[derive(Default)]
+pub struct Scratch {
+    /// `[row groups, pairs, rows, 2]`, packed
+    q: Aligned<f32>,
+    /// `[pairs, TILE, 2]`, packed
+    keys: Aligned<f32>,
+    /// `[TILE / 2, lanes, 2]`, packed
+    values: Aligned<f32>,
+    /// `[ROWS, TILE]`
+    scores: Aligned<f32>,
+    /// `[ROWS, TILE]`, packed
+    weights: Aligned<f32>,
+    /// `[rows]`
+    base: Aligned<f32>,
+    /// `[rows, lanes of a vector]`
+    total: Aligned<f32>,
+    /// `[rows, lanes, parts]`
+    mixed: Aligned<f32>,
+}
+
+impl Scratch {
+    /// Makes room for `rows` rows of the heads of `problem`.
+    fn reserve(&mut self, problem: &Problem<'_>, rows: usize) {
+        let shape = problem.tiles.cache.shape();
+        self.q.reserve(shape.key_pairs() * 2 * rows);
+        self.keys.reserve(shape.key_tile());
+        self.values.reserve(shape.value_tile());
+        self.scores.reserve(ROWS * TILE);
+        self.weights.reserve(ROWS * TILE);
+        self.base.reserve(rows);
+        self.total.reserve(rows * WIDEST);
+        self.mixed.reserve(rows * shape.value_lanes() * 2);
+        self.base[..rows].fill(f32::NEG_INFINITY);
+        self.total[..rows * WIDEST].fill(0.0);
+        self.mixed[..rows * shape.value_lanes() * 2].fill(0.0);
+    }
+}
+
+/// Computes a block with the instructions of `isa`.
+///
+/// # Safety
+/// `output` has room for the rows of the block, which nobody else writes.
+pub unsafe fn run(isa: Isa, problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, output: Output) {
+    // SAFETY: an `Isa` value is the promise that this CPU runs it; the output is the caller's promise.
+    unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Bf16Vnni => run_bf16(problem, block, scratch, output),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => run_avx512(problem, block, scratch, output),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2Fma => run_avx2(problem, block, scratch, output),
+            _ => run_on::<Single<lanes::Portable>>(problem, block, scratch, output),
+        }
+    }
+}
+
+/// # Safety
+/// As [`run`], on a CPU with AVX-512 F, BW, DQ, VL and BF16.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma,f16c")]
+unsafe fn run_bf16(problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, output: Output) {
+    // SAFETY: passed on from the caller.
+    unsafe { run_on::<super::arithmetic::Bf16Pairs>(problem, block, scratch, output) }
+}
+
+/// # Safety
+/// As [`run`], on a CPU with AVX-512 F, BW, DQ and VL.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
+unsafe fn run_avx512(problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, output: Output) {
+    // SAFETY: passed on from the caller.
+    unsafe { run_on::<Single<lanes::Avx512>>(problem, block, scratch, output) }
+}
+
+/// # Safety
+/// As [`run`], on a CPU with AVX2, FMA and F16C.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn run_avx2(problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, output: Output) {
+    // SAFETY: passed on from the caller.
+    unsafe { run_on::<Single<lanes::Avx2>>(problem, block, scratch, output) }
+}
+
+/// # Safety
+/// As [`run`], with the instruction set of `A`.
+#[inline(always)]
+unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, output: Output) {
+    let shape = problem.tiles.cache.shape();
+    let rows = block.tokens.len() * problem.group();
+    scratch.reserve(problem, rows);
+    // SAFETY: `reserve` made room for these shapes; positions lie inside the cache.
+    unsafe {
+        pack_queries::<A>(problem, block, scratch.q.as_mut_ptr().cast());
+        for tile in block.positions.clone().step_by(TILE) {
+            let k = problem.tiles.keys::<A>(block.kv_head, tile, scratch.keys.as_mut_ptr().cast());
+            let v = problem.tiles.values::<A>(block.kv_head, tile, scratch.values.as_mut_ptr().cast());
+            for first in (0..rows).step_by(A::MAX_ROWS) {
+                let count = A::MAX_ROWS.min(rows - first);
+                let mut work = Step::<A> {
+                    q: scratch.q.as_ptr().cast::<A::E>().add(first * shape.key_pairs() * 2),
+                    k,
+                    v,
+                    pairs: shape.key_pairs(),
+                    lanes: shape.value_lanes(),
+                    seen: seen(problem, block, first..first + count, tile),
+                    base: &mut scratch.base[first..first + count],
+                    total: scratch.total.as_mut_ptr().add(first * <A::L as Lanes>::N),
+                    mixed: scratch.mixed.as_mut_ptr().add(first * shape.value_lanes() * A::PARTS),
+                    scores: scratch.scores.as_mut_ptr(),
+                    weights: scratch.weights.as_mut_ptr().cast(),
+                };
+                step::<A>(count, &mut work);
+            }
+        }
+        write::<A>(problem, block, scratch, output);
+    }
+}
+
+/// Keys of the tile at position `tile` that each of `rows` sees, from..to.
+#[inline(always)]
+fn seen(problem: &Problem<'_>, block: &Block, rows: Range<usize>, tile: usize) -> [(usize, usize); ROWS] {
+    let mut seen = [(0, 0); ROWS];
+    for (row, seen) in rows.zip(&mut seen) {
+        let end = problem.start + block.tokens.start + row / problem.group() + 1;
+        let from = problem.window.map_or(0, |window| end.saturating_sub(window));
+        *seen = (from.saturating_sub(tile).min(TILE), end.saturating_sub(tile).min(TILE));
+    }
+    seen
+}
+
+/// Scales, reorders and rounds the queries of a block: `[row groups, pairs, rows of the group, 2]`.
+///
+/// # Safety
+/// `to` has room for them.
+#[inline(always)]
+unsafe fn pack_queries<A: Arithmetic>(problem: &Problem<'_>, block: &Block, to: *mut A::E) {
+    let cache = problem.tiles.cache;
+    let (head_dim, pairs, group) = (cache.shape().head_dim, cache.shape().key_pairs(), problem.group());
+    let rows = block.tokens.len() * group;
+    // Softmax of x is that of powers of two of x * log2(e).
+    let factor = problem.scale * lanes::exp::LOG2_E;
+    for row in 0..rows {
+        let first = row / A::MAX_ROWS * A::MAX_ROWS;
+        let count = A::MAX_ROWS.min(rows - first);
+        let query = problem.q.row(block.kv_head * group + row % group, block.tokens.start + row / group, head_dim);
+        for place in 0..2 * pairs {
+            let x = cache.order().get(place).map_or(0.0, |&lane| query[lane] * factor);
+            let at = first * pairs * 2 + (place / 2 * count + row - first) * 2 + place % 2;
+            // SAFETY: groups before this one took `first * pairs * 2` elements.
+            unsafe { *to.add(at) = A::round(x) };
+        }
+    }
+}
+
+/// Writes the rows of a finished block.
+///
+/// # Safety
+/// As [`run`].
+#[inline(always)]
+unsafe fn write<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &Scratch, output: Output) {
+    let shape = problem.tiles.cache.shape();
+    let (head_dim, group, n) = (shape.head_dim, problem.group(), <A::L as Lanes>::N);
+    for row in 0..block.tokens.len() * group {
+        // SAFETY: `total` holds a vector per row; the output is the caller's promise.
+        let (total, to) = unsafe {
+            let total = A::L::sum(A::L::load(scratch.total.as_ptr().add(row * n)));
+            let to = match output {
+                Output::Mixed(to) => {
+                    let (token, head) = (block.tokens.start + row / group, block.kv_head * group + row % group);
+                    to.add((token * shape.n_kv_heads * group + head) * head_dim)
+                }
+                Output::Partial(to) => {
+                    let to = to.add(row * (2 + head_dim));
+                    *to = scratch.base[row];
+                    *to.add(1) = total;
+                    to.add(2)
+                }
+            };
+            (total, to)
+        };
+        let factor = if matches!(output, Output::Mixed(_)) { 1.0 / total } else { 1.0 };
+        let mixed = &scratch.mixed[row * shape.value_lanes() * A::PARTS..][..head_dim * A::PARTS];
+        for (lane, parts) in mixed.chunks_exact(A::PARTS).enumerate() {
+            // SAFETY: `head_dim` values from `to` on belong to this row.
+            unsafe { *to.add(lane) = parts.iter().sum::<f32>() * factor };
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Tiles of the cache in the form that products read: in place where they are stored so, else converted into scratch.
+
+use super::arithmetic::Arithmetic;
+use super::rotation::TiledRotation;
+use crate::engine::cpu::cache::{Elements, LayerCache, Q8_BLOCK, TILE};
+use crate::engine::cpu::lanes::Lanes;
+
+/// A stored tile `[rows, columns, 2]`, read as f32.
+trait Stored<L: Lanes>: Copy {
+    /// `N / 2` pairs from `(row, column)` on.
+    ///
+    /// # Safety
+    /// They lie inside the tile; the instruction set of `L`.
+    unsafe fn load(self, row: usize, column: usize) -> L::F;
+}
+
+/// A tile of plain numbers `[rows, columns, 2]`.
+struct Plain<T> {
+    from: *const T,
+    columns: usize,
+}
+
+/// A tile of integers and its scales.
+struct Scaled<'a> {
+    from: *const i8,
+    scales: &'a [f32],
+    columns: usize,
+    /// Keys share scales down the rows, values along them.
+    keys: bool,
+}
+
+impl<T> Clone for Plain<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Plain<T> {}
+impl Clone for Scaled<'_> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl Copy for Scaled<'_> {}
+
+impl<T> Plain<T> {
+    /// # Safety
+    /// `(row, column)` lies inside the tile.
+    #[inline(always)]
+    unsafe fn at(self, row: usize, column: usize) -> *const T {
+        // SAFETY: the caller's promise.
+        unsafe { self.from.add((row * self.columns + column) * 2) }
+    }
+}
+
+impl<L: Lanes> Stored<L> for Plain<f32> {
+    #[inline(always)]
+    unsafe fn load(self, row: usize, column: usize) -> L::F {
+        // SAFETY: the caller's promise.
+        unsafe { L::load(self.at(row, column)) }
+    }
+}
+
+/// bfloat16 in [`Plain`]; plain `u16` is half precision.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Bf16(#[allow(dead_code)] u16);
+
+impl<L: Lanes> Stored<L> for Plain<u16> {
+    #[inline(always)]
+    unsafe fn load(self, row: usize, column: usize) -> L::F {
+        // SAFETY: the caller's promise.
+        unsafe { L::load_f16(self.at(row, column)) }
+    }
+}
+
+impl<L: Lanes> Stored<L> for Plain<Bf16> {
+    #[inline(always)]
+    unsafe fn load(self, row: usize, column: usize) -> L::F {
+        // SAFETY: the caller's promise.
+        unsafe { L::load_bf16(self.at(row, column).cast()) }
+    }
+}
+
+impl<L: Lanes> Stored<L> for Scaled<'_> {
+    #[inline(always)]
+    unsafe fn load(self, row: usize, column: usize) -> L::F {
+        // SAFETY: the caller's promise; a block of scales spans `Q8_BLOCK` lanes: that many columns of values or half
+        // as many pairs of keys, and vectors of `N / 2 <= 8` columns do not cross blocks.
+        unsafe {
+            let x = L::load_i8(self.from.add((row * self.columns + column) * 2));
+            let scale = if self.keys {
+                L::load_doubled(self.scales.as_ptr().add(row / (Q8_BLOCK / 2) * self.columns + column))
+            } else {
+                let blocks = self.columns.div_ceil(Q8_BLOCK);
+                L::load_pair(self.scales.as_ptr().add((row * blocks + column / Q8_BLOCK) * 2))
+            };
+            L::mul(x, scale)
+        }
+    }
+}
+
+/// # Safety
+/// `to`: room for `[rows, columns, 2]`, `columns` a multiple of `N`; the tile has as many; the instruction set of `A`.
+#[inline(always)]
+unsafe fn convert<A: Arithmetic>(from: impl Stored<A::L>, to: *mut A::E, rows: std::ops::Range<usize>, columns: usize) {
+    let n = <A::L as Lanes>::N;
+    for row in rows {
+        for column in (0..columns).step_by(n) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (a, b) = (from.load(row, column), from.load(row, column + n / 2));
+                A::pack(to.add((row * columns + column) * 2), a, b);
+            }
+        }
+    }
+}
+
+/// As [`convert`] for keys, each pair turned by the angles of its position.
+///
+/// # Safety
+/// As [`convert`]; cos, sin: `[turning, TILE]`.
+#[inline(always)]
+unsafe fn convert_turned<A: Arithmetic>(from: impl Stored<A::L>, to: *mut A::E, turning: usize, cos: &[f32], sin: &[f32]) {
+    let n = <A::L as Lanes>::N;
+    // SAFETY: the caller's promise; `turn` reads `N / 2` angles from column on.
+    unsafe {
+        let signs = A::L::load_pair([-1.0f32, 1.0].as_ptr());
+        let turn = |row: usize, column: usize| {
+            let x = from.load(row, column);
+            let c = A::L::load_doubled(cos.as_ptr().add(row * TILE + column));
+            let s = A::L::load_doubled(sin.as_ptr().add(row * TILE + column));
+            A::L::mul_add(x, c, A::L::mul(A::L::swap_pairs(x), A::L::mul(s, signs)))
+        };
+        for row in 0..turning {
+            for column in (0..TILE).step_by(n) {
+                A::pack(to.add((row * TILE + column) * 2), turn(row, column), turn(row, column + n / 2));
+            }
+        }
+    }
+}
+
+/// Where the tiles of one layer come from.
+#[derive(Clone, Copy)]
+pub struct Tiles<'a> {
+    pub cache: &'a LayerCache,
+    /// Angles of the keys, when the cache holds them unrotated.
+    pub rotation: Option<&'a TiledRotation>,
+    /// Positions that are filled.
+    pub end: usize,
+}
+
+impl Tiles<'_> {
+    /// Keys of the tile at `position` as `[pairs, TILE, 2]`: in the cache, or in `scratch`.
+    ///
+    /// # Safety
+    /// `scratch` has room for a tile; `position < end`; the instruction set of `A`.
+    #[inline(always)]
+    pub unsafe fn keys<A: Arithmetic>(&self, head: usize, position: usize, scratch: *mut A::E) -> *const A::E {
+        let shape = self.cache.shape();
+        let tile = self.cache.tile(head, position);
+        let (offset, columns) = (tile * shape.key_tile(), TILE);
+        // SAFETY: the tile lies inside the cache; the scratch is the caller's promise.
+        unsafe {
+            match self.cache.keys() {
+                Elements::F32(all) if !A::BF16 && self.rotation.is_none() => all[offset..].as_ptr().cast::<A::E>(),
+                Elements::BF16(all) if A::BF16 && self.rotation.is_none() => all[offset..].as_ptr().cast::<A::E>(),
+                Elements::F32(all) => {
+                    self.pack_keys::<A>(Plain { from: all[offset..].as_ptr(), columns }, position, scratch)
+                }
+                Elements::F16(all) => {
+                    self.pack_keys::<A>(Plain { from: all[offset..].as_ptr(), columns }, position, scratch)
+                }
+                Elements::BF16(all) => {
+                    let from = all[offset..].as_ptr().cast::<Bf16>();
+                    self.pack_keys::<A>(Plain { from, columns }, position, scratch)
+                }
+                Elements::Q8_0 { values, scales } => {
+                    let scales = &scales[tile * shape.key_scales()..][..shape.key_scales()];
+                    let from = Scaled { from: values[offset..].as_ptr(), scales, columns, keys: true };
+                    self.pack_keys::<A>(from, position, scratch)
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Tiles::keys`]; `from` is the tile at `position`.
+    #[inline(always)]
+    unsafe fn pack_keys<A: Arithmetic>(&self, from: impl Stored<A::L>, position: usize, to: *mut A::E) -> *const A::E {
+        let pairs = self.cache.shape().key_pairs();
+        // SAFETY: the caller's promise.
+        unsafe {
+            let turning = match self.rotation {
+                Some(rotation) => {
+                    let (cos, sin) = rotation.tile(position);
+                    convert_turned::<A>(from, to, rotation.pairs(), cos, sin);
+                    rotation.pairs()
+                }
+                None => 0,
+            };
+            convert::<A>(from, to, turning..pairs, TILE);
+        }
+        to
+    }
+
+    /// Values of the tile at `position` as `[TILE / 2, lanes, 2]`: in the cache, or in `scratch`.
+    ///
+    /// # Safety
+    /// As [`Tiles::keys`].
+    #[inline(always)]
+    pub unsafe fn values<A: Arithmetic>(&self, head: usize, position: usize, scratch: *mut A::E) -> *const A::E {
+        let shape = self.cache.shape();
+        let tile = self.cache.tile(head, position);
+        let (offset, columns) = (tile * shape.value_tile(), shape.value_lanes());
+        let filled = (self.end - position / TILE * TILE).min(TILE);
+        let whole_pairs = filled.is_multiple_of(2);
+        let rows = 0..filled.div_ceil(2);
+        // SAFETY: the tile lies inside the cache; the scratch is the caller's promise.
+        unsafe {
+            match self.cache.values() {
+                Elements::F32(all) if !A::BF16 && whole_pairs => return all[offset..].as_ptr().cast::<A::E>(),
+                Elements::BF16(all) if A::BF16 && whole_pairs => return all[offset..].as_ptr().cast::<A::E>(),
+                Elements::F32(all) => {
+                    convert::<A>(Plain { from: all[offset..].as_ptr(), columns }, scratch, rows, columns)
+                }
+                Elements::F16(all) => {
+                    convert::<A>(Plain { from: all[offset..].as_ptr(), columns }, scratch, rows, columns)
+                }
+                Elements::BF16(all) => {
+                    let from = all[offset..].as_ptr().cast::<Bf16>();
+                    convert::<A>(Plain { from, columns }, scratch, rows, columns)
+                }
+                Elements::Q8_0 { values, scales } => {
+                    let scales = &scales[tile * shape.value_scales()..][..shape.value_scales()];
+                    let from = Scaled { from: values[offset..].as_ptr(), scales, columns, keys: false };
+                    convert::<A>(from, scratch, rows, columns)
+                }
+            }
+            if !whole_pairs {
+                // What follows the last position is old or nothing; its weight of 0 would not hide a NaN.
+                for lane in 0..columns {
+                    *scratch.add((filled / 2 * columns + lane) * 2 + 1) = A::round(0.0);
+                }
+            }
+        }
+        scratch
+    }
+}

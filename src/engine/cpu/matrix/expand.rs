@@ -1,0 +1,110 @@
+//! A packed record back to its integers, scales and minima: the scalar twin of the vector expanders, and their stand-in
+//! where there are none.
+
+use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
+use super::half_bits::{bf16_to_f32, f16_to_f32};
+
+/// 16-bit words of an expanded record: `[pair, lane, 2]`.
+pub const WORDS: usize = BLOCK * LANES;
+
+/// Integers, scales and minima of one record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expanded {
+    /// `[pair, lane, 2]`
+    pub words: [i16; WORDS],
+    pub scales: [f32; LANES],
+    /// Zero in formats without minima.
+    pub minima: [f32; LANES],
+}
+
+impl Expanded {
+    pub const ZERO: Self = Self { words: [0; WORDS], scales: [0.0; LANES], minima: [0.0; LANES] };
+}
+
+#[inline(always)]
+fn word_at(bytes: &[u8], index: usize) -> u16 {
+    u16::from_le_bytes([bytes[2 * index], bytes[2 * index + 1]])
+}
+
+/// Expands record `block` of `panel`.
+#[inline(always)]
+pub fn expand(format: Format, panel: &[u8], block: usize, to: &mut Expanded) {
+    let record = &panel[format.record_at(block)..][..format.record_bytes()];
+    let (quants, scales) = record.split_at(format.quants().size_bytes());
+    let header = &panel[format.header_at(block)..][..format.scales().header_bytes()];
+    integers(format, quants, &mut to.words);
+    if format.scales() == Scales::Six {
+        for (index, word) in to.words.iter_mut().enumerate() {
+            let half = index / (WORDS / 2);
+            *word *= i16::from(scales[half * LANES + index % (2 * LANES) / 2] as i8);
+        }
+    }
+    read_scales(format.scales(), scales, header, to);
+}
+
+/// Integers of a record, after the offset: `[pair, lane, 2]`.
+#[inline(always)]
+fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
+    const VECTOR: usize = 2 * LANES;
+    let offset = format.offset() as i16;
+    match format.quants() {
+        Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
+            for s in 0..4 {
+                for (place, pair) in nibble_pairs(s).into_iter().enumerate() {
+                    for lane in 0..VECTOR {
+                        let low = word_at(quants, s * VECTOR + lane) >> (4 * place) & 15;
+                        let high = high_bits(format.quants(), quants, pair, lane);
+                        words[pair * VECTOR + lane] = (low | high << 4) as i16 - offset;
+                    }
+                }
+            }
+        }
+        Quants::Byte => {
+            for (index, word) in words.iter_mut().enumerate() {
+                let (pair, lane) = (index / VECTOR, index % VECTOR);
+                *word = i16::from(quants[pair / 2 * 2 * VECTOR + 2 * lane + pair % 2] as i8);
+            }
+        }
+        Quants::Word => {
+            for (index, word) in words.iter_mut().enumerate() {
+                *word = word_at(quants, index) as i16;
+            }
+        }
+    }
+}
+
+/// Bits above the nibble of word `lane` of `pair`.
+#[inline(always)]
+fn high_bits(kind: Quants, quants: &[u8], pair: usize, lane: usize) -> u16 {
+    let vector = |index: usize| word_at(&quants[256..], index * 2 * LANES + lane);
+    match kind {
+        Quants::Nibble5 => vector(0) >> pair & 1,
+        Quants::Nibble6 => vector(pair / 8) >> (2 * (pair % 8)) & 3,
+        _ => 0,
+    }
+}
+
+#[inline(always)]
+fn read_scales(kind: Scales, scales: &[u8], header: &[u8], to: &mut Expanded) {
+    for lane in 0..LANES {
+        let half = |index: usize| f16_to_f32(word_at(scales, index * LANES + lane));
+        let header_half = |index: usize| f16_to_f32(word_at(header, index * LANES + lane));
+        let (scale, minimum) = match kind {
+            Scales::Half => (half(0), 0.0),
+            Scales::HalfMin => (half(0), half(1)),
+            Scales::Super => {
+                let (scale, minimum) = (f32::from(scales[lane]), f32::from(scales[LANES + lane]));
+                (header_half(0) * scale, header_half(1) * minimum)
+            }
+            Scales::Six => (header_half(0), 0.0),
+            Scales::Brain => (bf16_to_f32(word_at(scales, lane)), 0.0),
+            Scales::Single => {
+                let at = &scales[4 * lane..][..4];
+                (f32::from_le_bytes([at[0], at[1], at[2], at[3]]), 0.0)
+            }
+        };
+        (to.scales[lane], to.minima[lane]) = (scale, minimum);
+    }
+}
+
+const _: () = assert!(PAIRS * 2 * LANES == WORDS);

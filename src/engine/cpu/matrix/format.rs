@@ -1,0 +1,213 @@
+//! How weights lie in memory once packed.
+//!
+//! A matrix `[out, in]` is cut into *panels* of [`LANES`] outputs; a panel into *records* of [`BLOCK`] inputs, stored
+//! one after the other. A record holds integers in vectors of 32 16-bit words, where the word pair `2n, 2n + 1` belongs
+//! to output `n` and to an even and the following odd input: the operand of a 16-bit dot product. Several values share a
+//! word (nibbles, bytes), so that one load, a shift and a mask give one such vector. After them come the scales of the
+//! 16 outputs. Formats with super-blocks put a header before each group of [`GROUP`] records.
+//!
+//! The value of a weight is `scale * integer + minimum`, with the integer after subtraction of [`Format::offset`].
+
+use crate::checkpoint::tensor::TensorType;
+
+/// Outputs of a panel: the 32-bit lanes of the widest vector.
+pub const LANES: usize = 16;
+/// Inputs of a record.
+pub const BLOCK: usize = 32;
+/// Pairs of inputs in a record.
+pub const PAIRS: usize = BLOCK / 2;
+/// Records that share a header in formats with super-blocks.
+pub const GROUP: usize = 8;
+/// Largest magnitude of a quantised activation.
+pub const ACTIVATION_LIMIT: i32 = 16383;
+/// Largest magnitude of an integer weight: 32 products of the two extremes fit an `i32`.
+pub const WEIGHT_LIMIT: i32 = 4096;
+const _: () = assert!(BLOCK as i64 * ACTIVATION_LIMIT as i64 * WEIGHT_LIMIT as i64 <= i32::MAX as i64);
+
+/// How the integers of a record are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quants {
+    /// 4 bits, unsigned: four vectors; see [`nibble_pairs`]
+    Nibble,
+    /// 5 bits: as `Nibble`, then a vector of fifth bits, bit `p` of each word for pair `p`
+    Nibble5,
+    /// 6 bits: as `Nibble`, then two vectors of 2-bit fields, field `p % 8` of vector `p / 8` for pair `p`
+    Nibble6,
+    /// 8 bits, signed: eight vectors; vector `s` holds pair `2s` in the low bytes, `2s + 1` in the high ones
+    Byte,
+    /// 16 bits, signed: vector `p` holds pair `p`
+    Word,
+}
+
+/// Pairs held by the nibbles of vector `s`, lowest nibble first: what falls out of ggml's order by moving bytes only.
+pub const fn nibble_pairs(s: usize) -> [usize; 4] {
+    [2 * s, 2 * s + 8, 2 * s + 1, 2 * s + 9]
+}
+
+impl Quants {
+    /// Bytes of the integers of one record.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Self::Nibble => 256,
+            Self::Nibble5 => 256 + 64,
+            Self::Nibble6 => 256 + 128,
+            Self::Byte => 512,
+            Self::Word => 1024,
+        }
+    }
+}
+
+/// How the scales of a record are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scales {
+    /// 16 f16 scales
+    Half,
+    /// 16 f16 scales, 16 f16 minima
+    HalfMin,
+    /// 16 u8 scales, 16 u8 minima; header: 16 f16 multipliers of the scales, 16 f16 of the (negative) minima
+    Super,
+    /// 16 i8 factors of the integers of the first 16 inputs, 16 of the others; header: 16 f16 scales, padding
+    Six,
+    /// 16 bf16 scales
+    Brain,
+    /// 16 f32 scales
+    Single,
+}
+
+impl Scales {
+    /// Bytes of the scales of one record.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Self::Half | Self::Super | Self::Six | Self::Brain => 32,
+            Self::HalfMin | Self::Single => 64,
+        }
+    }
+
+    /// Bytes before each group of records.
+    pub const fn header_bytes(self) -> usize {
+        match self {
+            Self::Super | Self::Six => 64,
+            _ => 0,
+        }
+    }
+
+    /// Whether a minimum is added to each value.
+    pub const fn has_minimum(self) -> bool {
+        matches!(self, Self::HalfMin | Self::Super)
+    }
+}
+
+/// A packed number format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(non_camel_case_types)]
+pub enum Format {
+    /// From `Q4_0`
+    Q4_0,
+    /// From `Q4_1`
+    Q4_1,
+    /// From `Q5_0`
+    Q5_0,
+    /// From `Q5_1`
+    Q5_1,
+    /// From `Q8_0` and `Q8_1`
+    Q8_0,
+    /// From `Q8_K`
+    Q8K,
+    /// From `Q4_K`
+    Q4K,
+    /// From `Q5_K`
+    Q5K,
+    /// From `Q6_K`
+    Q6K,
+    /// From `Q3_K`: scale times value, exactly
+    Integer,
+    /// From `F16`, `BF16` and `Q2_K`: 12 bits and a sign per value, one scale per 32, so that the error is at most
+    /// 1/8190 of the largest of the 32 (rounding to bf16 would cost each value up to 1/512 of itself)
+    Word,
+}
+
+impl Format {
+    /// Every format, in the order of the kernels' generic parameter.
+    pub const ALL: [Self; 11] = [
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Q8_0,
+        Self::Q8K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+        Self::Integer,
+        Self::Word,
+    ];
+
+    /// Format into which a stored type is packed; `None` for `F32`, which keeps its own kernels.
+    pub const fn of(dtype: TensorType) -> Option<Self> {
+        Some(match dtype {
+            TensorType::F32 => return None,
+            TensorType::F16 | TensorType::BF16 | TensorType::Q2K => Self::Word,
+            TensorType::Q3K => Self::Integer,
+            TensorType::Q4_0 => Self::Q4_0,
+            TensorType::Q4_1 => Self::Q4_1,
+            TensorType::Q5_0 => Self::Q5_0,
+            TensorType::Q5_1 => Self::Q5_1,
+            TensorType::Q8_0 | TensorType::Q8_1 => Self::Q8_0,
+            TensorType::Q8K => Self::Q8K,
+            TensorType::Q4K => Self::Q4K,
+            TensorType::Q5K => Self::Q5K,
+            TensorType::Q6K => Self::Q6K,
+        })
+    }
+
+    pub const fn quants(self) -> Quants {
+        match self {
+            Self::Q4_0 | Self::Q4_1 | Self::Q4K => Quants::Nibble,
+            Self::Q5_0 | Self::Q5_1 | Self::Q5K => Quants::Nibble5,
+            Self::Q6K => Quants::Nibble6,
+            Self::Q8_0 | Self::Q8K => Quants::Byte,
+            Self::Integer | Self::Word => Quants::Word,
+        }
+    }
+
+    pub const fn scales(self) -> Scales {
+        match self {
+            Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Integer => Scales::Half,
+            Self::Q4_1 | Self::Q5_1 => Scales::HalfMin,
+            Self::Q4K | Self::Q5K => Scales::Super,
+            Self::Q6K => Scales::Six,
+            Self::Q8K => Scales::Single,
+            Self::Word => Scales::Brain,
+        }
+    }
+
+    /// What is subtracted from the stored integer.
+    pub const fn offset(self) -> i32 {
+        match self {
+            Self::Q4_0 => 8,
+            Self::Q5_0 => 16,
+            Self::Q6K => 32,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of one record.
+    pub const fn record_bytes(self) -> usize {
+        self.quants().size_bytes() + self.scales().size_bytes()
+    }
+
+    /// Byte of record `block` within its panel.
+    pub const fn record_at(self, block: usize) -> usize {
+        block * self.record_bytes() + (block / GROUP + 1) * self.scales().header_bytes()
+    }
+
+    /// Byte of the header of record `block` within its panel.
+    pub const fn header_at(self, block: usize) -> usize {
+        block / GROUP * (GROUP * self.record_bytes() + self.scales().header_bytes())
+    }
+
+    /// Bytes of a panel of `n_blocks` records.
+    pub const fn panel_bytes(self, n_blocks: usize) -> usize {
+        n_blocks * self.record_bytes() + n_blocks.div_ceil(GROUP) * self.scales().header_bytes()
+    }
+}

@@ -1,0 +1,232 @@
+//! The operations on packed matrices, and which instruction set runs them.
+//!
+//! All of them compute the same numbers: products of integers are exact, and each output is then a sum over blocks in
+//! order, one fused multiply-add for the scale and one for the minimum. So results are equal to the last bit between
+//! instruction sets, between few and many rows, and for any number of threads.
+
+use super::expand::{Expanded, WORDS, expand};
+use super::format::{Format, LANES, PAIRS};
+use super::rows::{TILE_ROWS, TileOfRows};
+use super::scalar;
+use crate::engine::cpu::aligned::Aligned;
+use crate::engine::cpu::isa::{Isa, Vectorised};
+
+/// Panels of a tile.
+pub const TILE_PANELS: usize = 4;
+/// Outputs of a tile.
+pub const TILE_LANES: usize = TILE_PANELS * LANES;
+/// Blocks that a tile holds at most: 2048 inputs, 256 KiB, so that it stays in a core's second-level cache.
+pub const TILE_BLOCKS: usize = 64;
+/// 16-bit words of one block of a tile.
+const BLOCK_WORDS: usize = TILE_PANELS * WORDS;
+
+/// Integers, scales and minima of some blocks of four panels.
+pub struct ExpandedTile {
+    n_blocks: usize,
+    /// `[block, pair, panel, lane, 2]`
+    words: Aligned<i16>,
+    /// `[block, panel, lane]`
+    scales: Aligned<f32>,
+    minima: Aligned<f32>,
+}
+
+impl Default for ExpandedTile {
+    fn default() -> Self {
+        Self {
+            n_blocks: 0,
+            words: Aligned::zeroed(TILE_BLOCKS * BLOCK_WORDS),
+            scales: Aligned::zeroed(TILE_BLOCKS * TILE_LANES),
+            minima: Aligned::zeroed(TILE_BLOCKS * TILE_LANES),
+        }
+    }
+}
+
+/// Words `[pair, panel, lane, 2]`, scales and minima `[panel, lane]` of one block of a tile, each 64-byte aligned.
+type Block<'a> = (&'a [i16; BLOCK_WORDS], &'a [f32; TILE_LANES], &'a [f32; TILE_LANES]);
+type BlockMut<'a> = (&'a mut [i16; BLOCK_WORDS], &'a mut [f32; TILE_LANES], &'a mut [f32; TILE_LANES]);
+
+impl ExpandedTile {
+    pub fn n_blocks(&self) -> usize {
+        self.n_blocks
+    }
+
+    #[inline(always)]
+    pub fn block(&self, block: usize) -> Block<'_> {
+        let part = "a tile has room for all its blocks";
+        (
+            self.words[block * BLOCK_WORDS..].first_chunk().expect(part),
+            self.scales[block * TILE_LANES..].first_chunk().expect(part),
+            self.minima[block * TILE_LANES..].first_chunk().expect(part),
+        )
+    }
+
+    #[inline(always)]
+    pub fn block_mut(&mut self, block: usize) -> BlockMut<'_> {
+        let part = "a tile has room for all its blocks";
+        (
+            self.words[block * BLOCK_WORDS..].first_chunk_mut().expect(part),
+            self.scales[block * TILE_LANES..].first_chunk_mut().expect(part),
+            self.minima[block * TILE_LANES..].first_chunk_mut().expect(part),
+        )
+    }
+
+    /// Fills the tile with blocks `first..first + n_blocks` of up to four panels; outputs of missing panels are zero.
+    pub fn fill(&mut self, isa: Isa, format: Format, panels: &[&[u8]], first: usize, n_blocks: usize) {
+        assert!(n_blocks <= TILE_BLOCKS && panels.len() <= TILE_PANELS);
+        self.n_blocks = n_blocks;
+        for (place, panel) in panels.iter().enumerate() {
+            self.fill_panel(isa, format, panel, first, place);
+        }
+        for place in panels.len()..TILE_PANELS {
+            for block in 0..n_blocks {
+                let (_, scales, minima) = self.block_mut(block);
+                scales[place * LANES..][..LANES].fill(0.0);
+                minima[place * LANES..][..LANES].fill(0.0);
+            }
+        }
+    }
+
+    fn fill_panel(&mut self, isa: Isa, format: Format, panel: &[u8], first: usize, place: usize) {
+        #[cfg(target_arch = "x86_64")]
+        if isa >= Isa::Avx512 {
+            // SAFETY: an `Isa` value is the promise that the CPU runs it.
+            return with_format!(format, F => unsafe { super::avx512::expand::<F>(panel, first, place, self) });
+        }
+        isa.vectorise(FillPanel { format, panel, first, place, to: self });
+    }
+}
+
+struct FillPanel<'a> {
+    format: Format,
+    panel: &'a [u8],
+    first: usize,
+    place: usize,
+    to: &'a mut ExpandedTile,
+}
+
+impl Vectorised for FillPanel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let mut record = Expanded::ZERO;
+        for block in 0..self.to.n_blocks {
+            expand(self.format, self.panel, self.first + block, &mut record);
+            let (words, scales, minima) = self.to.block_mut(block);
+            for (pair, integers) in record.words.chunks_exact(2 * LANES).enumerate() {
+                let at = (pair * TILE_PANELS + self.place) * 2 * LANES;
+                words[at..][..2 * LANES].copy_from_slice(integers);
+            }
+            scales[self.place * LANES..][..LANES].copy_from_slice(&record.scales);
+            minima[self.place * LANES..][..LANES].copy_from_slice(&record.minima);
+        }
+    }
+}
+
+/// Activations of one tile of rows, for the blocks that are multiplied.
+#[derive(Clone, Copy)]
+pub struct TileOperands<'a> {
+    /// `[block, pair, row]`
+    pub pairs: &'a [u32],
+    /// `[block, row]`
+    pub sums: &'a [f32],
+}
+
+impl<'a> TileOperands<'a> {
+    /// Blocks `first..first + n_blocks` of `rows`.
+    pub fn new(rows: &TileOfRows<'a>, first: usize, n_blocks: usize) -> Self {
+        Self {
+            pairs: &rows.pairs[first * PAIRS * rows.rows..][..n_blocks * PAIRS * rows.rows],
+            sums: &rows.sums[first * rows.rows..][..n_blocks * rows.rows],
+        }
+    }
+}
+
+/// One row of activations.
+#[derive(Clone, Copy)]
+pub struct StreamRow<'a> {
+    /// `[block, pair]`
+    pub pairs: &'a [u32],
+    /// `[block]`
+    pub sums: &'a [f32],
+    /// `[block, 2]`
+    pub half_sums: &'a [i32],
+}
+
+impl<'a> From<TileOfRows<'a>> for StreamRow<'a> {
+    fn from(tile: TileOfRows<'a>) -> Self {
+        debug_assert_eq!(tile.rows, 1);
+        Self { pairs: tile.pairs, sums: tile.sums, half_sums: tile.half_sums }
+    }
+}
+
+/// Adds to `sums` (`[rows, 64]`) the products of `rows` rows (at most 6) with a tile, in steps of the rows' quantisation.
+pub fn multiply_tile(
+    isa: Isa,
+    format: Format,
+    rows: usize,
+    x: &TileOperands<'_>,
+    w: &ExpandedTile,
+    sums: &mut [f32; TILE_ROWS * TILE_LANES],
+) {
+    let minima = format.scales().has_minimum();
+    macro_rules! by_rows {
+        ($kernel:path) => {
+            match (rows, minima) {
+                (1, false) => $kernel::<1, false>(x, w, sums),
+                (2, false) => $kernel::<2, false>(x, w, sums),
+                (3, false) => $kernel::<3, false>(x, w, sums),
+                (4, false) => $kernel::<4, false>(x, w, sums),
+                (5, false) => $kernel::<5, false>(x, w, sums),
+                (_, false) => $kernel::<6, false>(x, w, sums),
+                (1, true) => $kernel::<1, true>(x, w, sums),
+                (2, true) => $kernel::<2, true>(x, w, sums),
+                (3, true) => $kernel::<3, true>(x, w, sums),
+                (4, true) => $kernel::<4, true>(x, w, sums),
+                (5, true) => $kernel::<5, true>(x, w, sums),
+                (_, true) => $kernel::<6, true>(x, w, sums),
+            }
+        };
+    }
+    match isa {
+        // SAFETY: an `Isa` value is the promise that the CPU runs it.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16Vnni => unsafe { by_rows!(super::avx512::tile_vnni) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { by_rows!(super::avx512::tile) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2Fma => unsafe { by_rows!(super::avx2::tile) },
+        _ => by_rows!(scalar::tile),
+    }
+}
+
+/// Sets `sums` to the products of `R` rows with the 16 outputs of a panel, in steps of the rows' quantisation.
+pub fn stream_panel<const R: usize>(
+    isa: Isa,
+    format: Format,
+    panel: &[u8],
+    n_blocks: usize,
+    rows: &[StreamRow<'_>; R],
+    sums: &mut [[f32; LANES]; R],
+) {
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16Vnni => with_format!(format, F => {
+            // SAFETY: an `Isa` value is the promise that the CPU runs it.
+            unsafe { super::avx512::stream_vnni::<F, R>(panel, n_blocks, rows, sums) }
+        }),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => with_format!(format, F => {
+            // SAFETY: as above.
+            unsafe { super::avx512::stream::<F, R>(panel, n_blocks, rows, sums) }
+        }),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2Fma => with_format!(format, F => {
+            // SAFETY: as above.
+            unsafe { super::avx2::stream::<F, R>(panel, n_blocks, rows, sums) }
+        }),
+        _ => scalar::stream(format, panel, n_blocks, rows, sums),
+    }
+}

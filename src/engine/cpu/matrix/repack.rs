@@ -1,0 +1,202 @@
+//! From stored rows to panels, once at load. Integers only change place; floats become 12-bit integers per 32.
+
+use super::format::{BLOCK, Format, GROUP, LANES, Quants, Scales, WEIGHT_LIMIT};
+use super::half_bits::{bf16_at_least, bf16_to_f32};
+use super::unpack::{bits_q6k, integer_q3k, scale_and_minimum, u32_at, unpack_block};
+use crate::checkpoint::tensor::TensorType;
+use crate::engine::cpu::isa::Vectorised;
+
+/// Largest magnitude that floats are quantised to: one less than the limit, for a rounded-up quotient.
+const FLOAT_LIMIT: f32 = (WEIGHT_LIMIT - 1) as f32;
+/// Below this scale the inverse overflows and a block counts as zero.
+const SMALLEST_SCALE: f32 = 1e-37;
+
+/// Packs one panel.
+pub struct RepackPanel<'a> {
+    pub dtype: TensorType,
+    pub format: Format,
+    /// Stored rows of the outputs of the panel, one after the other: at most [`LANES`]; missing ones stay zero.
+    pub rows: &'a [u8],
+    pub row_bytes: usize,
+    pub n_blocks: usize,
+    /// Zeroed.
+    pub panel: &'a mut [u8],
+}
+
+impl Vectorised for RepackPanel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { dtype, format, rows, row_bytes, n_blocks, panel } = self;
+        for block in 0..n_blocks {
+            let (before, record) = panel.split_at_mut(format.record_at(block));
+            let record = &mut record[..format.record_bytes()];
+            for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
+                if format.scales().header_bytes() > 0 && block % GROUP == 0 {
+                    put_header(dtype, row, block, lane, &mut before[format.header_at(block)..]);
+                }
+                put_block(dtype, format, row, block, lane, record);
+            }
+        }
+    }
+}
+
+/// Bytes `[a, b, c, d]` as `[a, c, b, d]`: the values of even inputs in the low word, of odd ones in the high word.
+#[inline(always)]
+fn even_then_odd(word: u32) -> u32 {
+    word & 0xff00_00ff | word >> 8 & 0xff00 | word << 8 & 0xff_0000
+}
+
+#[inline(always)]
+fn put_u32(record: &mut [u8], vector: usize, lane: usize, word: u32) {
+    record[(vector * LANES + lane) * 4..][..4].copy_from_slice(&word.to_le_bytes());
+}
+
+/// Nibbles in ggml's order: byte `i` holds values `i` and `i + 16`.
+#[inline(always)]
+fn put_nibbles(record: &mut [u8], lane: usize, nibbles: &[u8]) {
+    for s in 0..4 {
+        put_u32(record, s, lane, even_then_odd(u32_at(nibbles, 4 * s)));
+    }
+}
+
+/// Fifth bits, bit `k` of `bits` for value `k`.
+#[inline(always)]
+fn put_fifth_bits(record: &mut [u8], lane: usize, bits: u32) {
+    let mut word = bits;
+    // Even bits to the low half, odd bits to the high half (the inverse of a Morton interleaving).
+    for (shift, mask) in [(1, 0x2222_2222), (2, 0x0c0c_0c0c), (4, 0x00f0_00f0), (8, 0x0000_ff00)] {
+        let differing = (word ^ word >> shift) & mask;
+        word ^= differing ^ differing << shift;
+    }
+    put_u32(record, 4, lane, word);
+}
+
+#[inline(always)]
+fn put_words(record: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
+    for (pair, [even, odd]) in words.as_chunks::<2>().0.iter().enumerate() {
+        put_u32(record, pair, lane, u32::from(*even as u16) | u32::from(*odd as u16) << 16);
+    }
+}
+
+#[inline(always)]
+fn put_block(dtype: TensorType, format: Format, row: &[u8], block: usize, lane: usize, record: &mut [u8]) {
+    let size = dtype.bytes_per_block();
+    let (quants, scales) = record.split_at_mut(format.quants().size_bytes());
+    match dtype.block_size() {
+        1 => put_floats(dtype, row, block, lane, quants, scales),
+        32 => put_small(dtype, format, &row[block * size..][..size], lane, quants, scales),
+        _ if dtype == TensorType::Q2K => put_floats(dtype, row, block, lane, quants, scales),
+        _ => put_large(dtype, &row[block / GROUP * size..][..size], block % GROUP, lane, quants, scales),
+    }
+}
+
+/// `F16`, `BF16` and, through its values, `Q2_K`.
+#[inline(always)]
+fn put_floats(dtype: TensorType, row: &[u8], block: usize, lane: usize, quants: &mut [u8], scales: &mut [u8]) {
+    /// Adding it leaves the rounded integer in the low bits of the sum.
+    const ROUND: f32 = 12_582_912.0;
+    let mut values = [0.0; BLOCK];
+    unpack_block(dtype, row, block, &mut values);
+    let largest_bits = values.iter().fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
+    let largest = f32::from_bits(largest_bits);
+    let mut words = [0i16; BLOCK];
+    let scale = if !largest.is_finite() {
+        half::bf16::NAN.to_bits()
+    } else {
+        bf16_at_least(largest / FLOAT_LIMIT)
+    };
+    if bf16_to_f32(scale) >= SMALLEST_SCALE {
+        let inverse = 1.0 / bf16_to_f32(scale);
+        for (word, value) in words.iter_mut().zip(values) {
+            *word = ((value * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32) as i16;
+        }
+    }
+    put_words(quants, lane, &words);
+    scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
+}
+
+/// Types with blocks of 32.
+#[inline(always)]
+fn put_small(
+    dtype: TensorType,
+    format: Format,
+    stored: &[u8],
+    lane: usize,
+    quants: &mut [u8],
+    scales: &mut [u8],
+) {
+    scales[2 * lane..][..2].copy_from_slice(&stored[..2]);
+    if format.scales() == Scales::HalfMin {
+        scales[2 * (LANES + lane)..][..2].copy_from_slice(&stored[2..4]);
+    }
+    if format.quants() == Quants::Byte {
+        let bytes = &stored[dtype.bytes_per_block() - BLOCK..];
+        for s in 0..8 {
+            put_u32(quants, s, lane, even_then_odd(u32_at(bytes, 4 * s)));
+        }
+        return;
+    }
+    let nibbles_at = stored.len() - BLOCK / 2;
+    put_nibbles(quants, lane, &stored[nibbles_at..]);
+    if format.quants() == Quants::Nibble5 {
+        put_fifth_bits(quants, lane, u32_at(stored, nibbles_at - 4));
+    }
+}
+
+/// Types with super-blocks of 256 values, sub-block `j`.
+#[inline(always)]
+fn put_large(dtype: TensorType, stored: &[u8], j: usize, lane: usize, quants: &mut [u8], scales: &mut [u8]) {
+    match dtype {
+        TensorType::Q3K => {
+            let words = std::array::from_fn(|k| integer_q3k(stored, j, k));
+            put_words(quants, lane, &words);
+            scales[2 * lane..][..2].copy_from_slice(&stored[108..110]);
+        }
+        TensorType::Q4K | TensorType::Q5K => {
+            let (scale, minimum) = scale_and_minimum(&stored[4..16], j);
+            (scales[lane], scales[LANES + lane]) = (scale, minimum);
+            let all = &stored[if dtype == TensorType::Q4K { 16 } else { 48 }..][j / 2 * 32..][..32];
+            let low = |k: usize| all[k] >> (4 * (j % 2)) & 15;
+            let nibbles: [u8; 16] = std::array::from_fn(|i| low(i) | low(i + 16) << 4);
+            put_nibbles(quants, lane, &nibbles);
+            if dtype == TensorType::Q5K {
+                let bit = |k: usize| u32::from(stored[16 + k] >> j & 1) << k;
+                put_fifth_bits(quants, lane, (0..BLOCK).fold(0, |bits, k| bits | bit(k)));
+            }
+        }
+        TensorType::Q6K => {
+            (scales[lane], scales[LANES + lane]) = (stored[192 + 2 * j], stored[193 + 2 * j]);
+            let bits: [(u8, u8); BLOCK] = std::array::from_fn(|k| bits_q6k(stored, j, k));
+            let nibbles: [u8; 16] = std::array::from_fn(|i| bits[i].0 | bits[i + 16].0 << 4);
+            put_nibbles(quants, lane, &nibbles);
+            for vector in 0..2 {
+                let field = |pair: usize, odd: usize| u32::from(bits[16 * vector + 2 * pair + odd].1) << (2 * pair);
+                let words = [0, 1].map(|odd| (0..8).fold(0, |all, pair| all | field(pair, odd)));
+                put_u32(quants, 4 + vector, lane, words[0] | words[1] << 16);
+            }
+        }
+        _ => {
+            scales[4 * lane..][..4].copy_from_slice(&stored[..4]);
+            let bytes = &stored[4 + j * BLOCK..][..BLOCK];
+            for s in 0..8 {
+                put_u32(quants, s, lane, even_then_odd(u32_at(bytes, 4 * s)));
+            }
+        }
+    }
+}
+
+/// What the sub-blocks of a super-block share.
+#[inline(always)]
+fn put_header(dtype: TensorType, row: &[u8], block: usize, lane: usize, header: &mut [u8]) {
+    let size = dtype.bytes_per_block();
+    let stored = &row[block / GROUP * size..][..size];
+    if dtype == TensorType::Q6K {
+        header[2 * lane..][..2].copy_from_slice(&stored[208..210]);
+        return;
+    }
+    header[2 * lane..][..2].copy_from_slice(&stored[..2]);
+    // The stored multiplier is subtracted: flip its sign.
+    header[2 * (LANES + lane)..][..2].copy_from_slice(&[stored[2], stored[3] ^ 0x80]);
+}

@@ -1,0 +1,99 @@
+//! Help, exit codes and the generated reference of the command line.
+
+mod common;
+
+use common::command::{failure, run, stderr, success};
+
+const COMMANDS: [&str; 6] = ["generate", "ppl", "inspect", "tokenize", "pull", "completions"];
+
+/// The text of `docs/cli.md`: the help of every command.
+fn reference() -> String {
+    let mut text = String::from(
+        "# The command line\n\nThe help of every command, as the program prints it. `ROPEX_UPDATE_DOCS=1 cargo test --release --test cli_usage`\n\
+         writes this file anew.\n",
+    );
+    let helps = std::iter::once("--help".to_string()).chain(COMMANDS.map(|name| format!("{name} --help")));
+    for arguments in helps {
+        let help: Vec<String> = success(&arguments).lines().map(|line| line.trim_end().to_string()).collect();
+        text += &format!("\n## `ropex {arguments}`\n\n```text\n{}\n```\n", help.join("\n"));
+    }
+    text
+}
+
+#[test]
+fn docs_cli_is_what_the_program_prints() {
+    let path = common::fixture("../docs/cli.md");
+    if std::env::var_os("ROPEX_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, reference()).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), reference(), "docs/cli.md is out of date");
+}
+
+#[test]
+fn bad_usage_exits_with_2_and_says_what_to_write() {
+    for (arguments, expected) in [
+        ("generate --factor 4", "`--factor` needs `--scaling`"),
+        ("generate --scaling yarn", "needs `--factor`"),
+        ("generate --scaling yarn --factor 0.5", "`0.5` is not a factor"),
+        ("generate --scaling foo", "unknown scaling method `foo`"),
+        ("generate --scaling linear --factor 2 --beta-fast 3", "`--beta-fast` has no meaning"),
+        ("generate --rope-parameters {", "is not JSON"),
+        ("generate --model /no/such/file", "is no model"),
+        ("generate --device tpu", "unknown device `tpu`"),
+        ("generate --threads 0", "--threads"),
+        ("ppl", "--text"),
+        ("pull tiny/llama.gguf", "already on this machine"),
+        ("nonsense", "unrecognized subcommand"),
+    ] {
+        let (code, message) = failure(arguments);
+        assert_eq!(code, 2, "{arguments}: {message}");
+        assert!(message.contains(expected), "{arguments}: {message}");
+    }
+}
+
+#[test]
+fn failures_exit_with_1_and_name_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    };
+    let whole = std::fs::read(common::fixture("tiny/llama.gguf")).unwrap();
+    let magic = write("magic.gguf", b"PK\x03\x04 not a checkpoint at all");
+    let cut = write("cut.gguf", &whole[..whole.len() - 10]);
+    let empty = write("empty.gguf", b"");
+    for (file, expected) in [(magic, "GGUF"), (cut, "bytes"), (empty, "empty.gguf")] {
+        let (code, message) = failure(&format!("inspect --model {file}"));
+        assert_eq!(code, 1, "{message}");
+        assert!(message.contains(expected) && message.contains(&file), "{message}");
+    }
+    let (code, message) = failure("inspect --model /no/such/file.gguf");
+    assert!((1..=2).contains(&code) && message.contains("/no/such/file.gguf"), "{message}");
+}
+
+#[cfg(not(any(feature = "cuda", feature = "metal")))]
+#[test]
+fn a_device_that_is_not_built_in_says_how_to_build_it() {
+    let (code, message) = failure("generate --device cuda --prompt hi");
+    assert_eq!(code, 1);
+    assert!(message.contains("--features cuda"), "{message}");
+}
+
+#[test]
+fn offline_and_not_in_the_cache_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = common::command::ropex()
+        .env("HF_HOME", dir.path())
+        .args(["pull", "org/name", "--offline"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("org/name"), "{}", stderr(&output));
+}
+
+#[test]
+fn completions_are_a_script() {
+    assert!(success("completions bash").contains("_ropex"));
+    assert!(run("completions nonsense").status.code() == Some(2));
+}
