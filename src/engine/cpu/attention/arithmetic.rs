@@ -32,11 +32,7 @@ pub unsafe trait Arithmetic: Copy + 'static {
     /// One pair, repeated.
     unsafe fn pair(from: *const Self::E) -> Self::V;
     /// Adds the products of the pairs of `a` and `b`.
-    unsafe fn dot(
-        acc: <Self::L as Lanes>::F,
-        a: Self::V,
-        b: Self::V,
-    ) -> <Self::L as Lanes>::F;
+    unsafe fn dot(acc: <Self::L as Lanes>::F, a: Self::V, b: Self::V) -> <Self::L as Lanes>::F;
     /// Rounds two vectors of values to `2 * Lanes::N` consecutive packed elements.
     unsafe fn pack(to: *mut Self::E, a: <Self::L as Lanes>::F, b: <Self::L as Lanes>::F);
     /// Adds the values that [`Arithmetic::pack`] wrote for `a` and `b`, after their rounding.

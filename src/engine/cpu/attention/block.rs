@@ -199,7 +199,8 @@ unsafe fn pack_queries<A: Arithmetic>(problem: &Problem<'_>, block: &Block, to: 
     for row in 0..rows {
         let first = row / A::MAX_ROWS * A::MAX_ROWS;
         let count = A::MAX_ROWS.min(rows - first);
-        let query = problem.q.row(block.kv_head * group + row % group, block.tokens.start + row / group, head_dim);
+        let query =
+            problem.q.row(block.kv_head * group + row % group, block.tokens.start + row / group, head_dim);
         for place in 0..2 * pairs {
             let x = cache.order().get(place).map_or(0.0, |&lane| query[lane] * factor);
             let at = first * pairs * 2 + (place / 2 * count + row - first) * 2 + place % 2;
@@ -223,7 +224,8 @@ unsafe fn write<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &S
             let total = A::L::sum(A::L::load(scratch.total.as_ptr().add(row * n)));
             let to = match output {
                 Output::Mixed(to) => {
-                    let (token, head) = (block.tokens.start + row / group, block.kv_head * group + row % group);
+                    let (token, head) =
+                        (block.tokens.start + row / group, block.kv_head * group + row % group);
                     to.add((token * shape.n_kv_heads * group + head) * head_dim)
                 }
                 Output::Partial(to) => {

@@ -14,8 +14,8 @@
 //! 3. `base` is an integer: moving it multiplies by a power of two, which is exact, and weights round to bfloat16 in
 //!    the same way whatever it is. Results depend on the order of keys only, not on how queries are grouped.
 
-use crate::engine::cpu::cache::TILE;
 use super::arithmetic::Arithmetic;
+use crate::engine::cpu::cache::TILE;
 use crate::engine::cpu::lanes::Lanes;
 
 /// How far, in powers of two, a score may exceed the base of its row: weights stay below 2^40 and sums of a million of
@@ -139,7 +139,8 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize>(step: &Step<'_, 
             let to = step.scores.add(r * TILE + column);
             for c in (0..C).step_by(A::PARTS) {
                 // An odd number of half vectors leaves the upper half of the last one unused.
-                let sums = if A::PARTS == 1 { row[c] } else { A::L::pair_sums(row[c], row[(c + 1).min(C - 1)]) };
+                let sums =
+                    if A::PARTS == 1 { row[c] } else { A::L::pair_sums(row[c], row[(c + 1).min(C - 1)]) };
                 A::L::store(to.add(c * A::PAIRS), sums);
             }
         }

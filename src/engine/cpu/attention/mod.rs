@@ -14,8 +14,8 @@ mod tiles;
 
 use std::sync::{Mutex, PoisonError};
 
-pub use self::rotation::TiledRotation;
 use self::block::{Block, Output, Scratch};
+pub use self::rotation::TiledRotation;
 use self::tiles::Tiles;
 use super::aligned::Aligned;
 use super::cache::{HeadRows, LayerCache, TILE};
@@ -66,7 +66,11 @@ impl<'a> Problem<'a> {
         key_rotation: Option<&'a TiledRotation>,
     ) -> Self {
         let (shape, end) = (cache.shape(), start + q.tokens);
-        assert!(n_heads.is_multiple_of(shape.n_kv_heads), "{n_heads} heads share {} key heads", shape.n_kv_heads);
+        assert!(
+            n_heads.is_multiple_of(shape.n_kv_heads),
+            "{n_heads} heads share {} key heads",
+            shape.n_kv_heads
+        );
         assert!(end <= cache.capacity(), "{end} positions in a cache of {}", cache.capacity());
         if let Some(rotation) = key_rotation {
             assert!(end <= rotation.positions(), "{end} positions, {} angles", rotation.positions());
@@ -112,7 +116,13 @@ impl AttentionWorkspace {
 ///
 /// # Panics
 /// When `out` or the queries have another size, or `workspace` was made for fewer threads.
-pub fn attend(isa: Isa, pool: &Pool, problem: &Problem<'_>, workspace: &mut AttentionWorkspace, out: &mut [f32]) {
+pub fn attend(
+    isa: Isa,
+    pool: &Pool,
+    problem: &Problem<'_>,
+    workspace: &mut AttentionWorkspace,
+    out: &mut [f32],
+) {
     let shape = problem.tiles.cache.shape();
     let tokens = problem.q.tokens;
     assert_eq!(out.len(), tokens * problem.n_heads * shape.head_dim, "size of the output");
@@ -197,7 +207,10 @@ fn attend_split(
         for r in 0..rows {
             let (token, head) = (r / problem.group(), kv_head * problem.group() + r % problem.group());
             let to = (token * problem.n_heads + head) * shape.head_dim;
-            merge(partial[r * row..].chunks(rows * row).map(|run| &run[..row]), &mut out[to..to + shape.head_dim]);
+            merge(
+                partial[r * row..].chunks(rows * row).map(|run| &run[..row]),
+                &mut out[to..to + shape.head_dim],
+            );
         }
     }
 }

@@ -102,7 +102,12 @@ impl<L: Lanes> Stored<L> for Scaled<'_> {
 /// # Safety
 /// `to`: room for `[rows, columns, 2]`, `columns` a multiple of `N`; the tile has as many; the instruction set of `A`.
 #[inline(always)]
-unsafe fn convert<A: Arithmetic>(from: impl Stored<A::L>, to: *mut A::E, rows: std::ops::Range<usize>, columns: usize) {
+unsafe fn convert<A: Arithmetic>(
+    from: impl Stored<A::L>,
+    to: *mut A::E,
+    rows: std::ops::Range<usize>,
+    columns: usize,
+) {
     let n = <A::L as Lanes>::N;
     for row in rows {
         for column in (0..columns).step_by(n) {
@@ -120,7 +125,13 @@ unsafe fn convert<A: Arithmetic>(from: impl Stored<A::L>, to: *mut A::E, rows: s
 /// # Safety
 /// As [`convert`]; cos, sin: `[turning, TILE]`.
 #[inline(always)]
-unsafe fn convert_turned<A: Arithmetic>(from: impl Stored<A::L>, to: *mut A::E, turning: usize, cos: &[f32], sin: &[f32]) {
+unsafe fn convert_turned<A: Arithmetic>(
+    from: impl Stored<A::L>,
+    to: *mut A::E,
+    turning: usize,
+    cos: &[f32],
+    sin: &[f32],
+) {
     let n = <A::L as Lanes>::N;
     // SAFETY: the caller's promise; `turn` reads `N / 2` angles from column on.
     unsafe {
@@ -155,15 +166,24 @@ impl Tiles<'_> {
     /// # Safety
     /// `scratch` has room for a tile; `position < end`; the instruction set of `A`.
     #[inline(always)]
-    pub unsafe fn keys<A: Arithmetic>(&self, head: usize, position: usize, scratch: *mut A::E) -> *const A::E {
+    pub unsafe fn keys<A: Arithmetic>(
+        &self,
+        head: usize,
+        position: usize,
+        scratch: *mut A::E,
+    ) -> *const A::E {
         let shape = self.cache.shape();
         let tile = self.cache.tile(head, position);
         let (offset, columns) = (tile * shape.key_tile(), TILE);
         // SAFETY: the tile lies inside the cache; the scratch is the caller's promise.
         unsafe {
             match self.cache.keys() {
-                Elements::F32(all) if !A::BF16 && self.rotation.is_none() => all[offset..].as_ptr().cast::<A::E>(),
-                Elements::BF16(all) if A::BF16 && self.rotation.is_none() => all[offset..].as_ptr().cast::<A::E>(),
+                Elements::F32(all) if !A::BF16 && self.rotation.is_none() => {
+                    all[offset..].as_ptr().cast::<A::E>()
+                }
+                Elements::BF16(all) if A::BF16 && self.rotation.is_none() => {
+                    all[offset..].as_ptr().cast::<A::E>()
+                }
                 Elements::F32(all) => {
                     self.pack_keys::<A>(Plain { from: all[offset..].as_ptr(), columns }, position, scratch)
                 }
@@ -186,7 +206,12 @@ impl Tiles<'_> {
     /// # Safety
     /// As [`Tiles::keys`]; `from` is the tile at `position`.
     #[inline(always)]
-    unsafe fn pack_keys<A: Arithmetic>(&self, from: impl Stored<A::L>, position: usize, to: *mut A::E) -> *const A::E {
+    unsafe fn pack_keys<A: Arithmetic>(
+        &self,
+        from: impl Stored<A::L>,
+        position: usize,
+        to: *mut A::E,
+    ) -> *const A::E {
         let pairs = self.cache.shape().key_pairs();
         // SAFETY: the caller's promise.
         unsafe {
@@ -208,7 +233,12 @@ impl Tiles<'_> {
     /// # Safety
     /// As [`Tiles::keys`].
     #[inline(always)]
-    pub unsafe fn values<A: Arithmetic>(&self, head: usize, position: usize, scratch: *mut A::E) -> *const A::E {
+    pub unsafe fn values<A: Arithmetic>(
+        &self,
+        head: usize,
+        position: usize,
+        scratch: *mut A::E,
+    ) -> *const A::E {
         let shape = self.cache.shape();
         let tile = self.cache.tile(head, position);
         let (offset, columns) = (tile * shape.value_tile(), shape.value_lanes());
@@ -218,8 +248,12 @@ impl Tiles<'_> {
         // SAFETY: the tile lies inside the cache; the scratch is the caller's promise.
         unsafe {
             match self.cache.values() {
-                Elements::F32(all) if !A::BF16 && whole_pairs => return all[offset..].as_ptr().cast::<A::E>(),
-                Elements::BF16(all) if A::BF16 && whole_pairs => return all[offset..].as_ptr().cast::<A::E>(),
+                Elements::F32(all) if !A::BF16 && whole_pairs => {
+                    return all[offset..].as_ptr().cast::<A::E>();
+                }
+                Elements::BF16(all) if A::BF16 && whole_pairs => {
+                    return all[offset..].as_ptr().cast::<A::E>();
+                }
                 Elements::F32(all) => {
                     convert::<A>(Plain { from: all[offset..].as_ptr(), columns }, scratch, rows, columns)
                 }

@@ -37,7 +37,9 @@ impl Elements {
             CacheType::F32 => Self::F32(Aligned::zeroed(values)),
             CacheType::F16 => Self::F16(Aligned::zeroed(values)),
             CacheType::BF16 => Self::BF16(Aligned::zeroed(values)),
-            CacheType::Q8_0 => Self::Q8_0 { values: Aligned::zeroed(values), scales: Aligned::zeroed(scales) },
+            CacheType::Q8_0 => {
+                Self::Q8_0 { values: Aligned::zeroed(values), scales: Aligned::zeroed(scales) }
+            }
         }
     }
 
@@ -142,7 +144,12 @@ impl LayerCache {
         let write = |items: Range<usize>| {
             for item in items {
                 let (head, tile) = (item / tiles, first + item % tiles);
-                let place = Place { tile: this.tile(head, tile * TILE), head, start, positions: start.max(tile * TILE)..wanted.min((tile + 1) * TILE) };
+                let place = Place {
+                    tile: this.tile(head, tile * TILE),
+                    head,
+                    start,
+                    positions: start.max(tile * TILE)..wanted.min((tile + 1) * TILE),
+                };
                 // SAFETY: each item owns the positions of its tile; the tile lies inside the cache by the check above.
                 unsafe {
                     keys.write_keys(&shape, &place, order, k);

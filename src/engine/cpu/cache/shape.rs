@@ -115,4 +115,3 @@ impl<'a> HeadRows<'a> {
         &self.values[head * self.head_stride + token * self.token_stride..][..head_dim]
     }
 }
-

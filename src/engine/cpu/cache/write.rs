@@ -82,7 +82,8 @@ impl Writer {
                     let row = rows.row(place.head, position - place.start, shape.head_dim);
                     let index = scales + block * TILE + position % TILE;
                     // SAFETY: scales `[blocks, TILE]` of this tile.
-                    inverse[position % TILE] = unsafe { self.put_scale(index, lanes.iter().map(|&lane| row[lane])) };
+                    inverse[position % TILE] =
+                        unsafe { self.put_scale(index, lanes.iter().map(|&lane| row[lane])) };
                 }
             }
             for (pair, lanes) in lanes.chunks(2).enumerate() {
