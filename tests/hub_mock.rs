@@ -1,145 +1,14 @@
 //! Fetching from the Hub, against a server on this machine.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+#[path = "hub_mock/server.rs"]
+mod server;
+#[path = "hub_mock/transfer.rs"]
+mod transfer;
 
 use ropex::checkpoint::gguf::{TensorData, Value, encode};
-use ropex::checkpoint::hub::{HubError, HubOptions, Place, Pulled, pull};
+use ropex::checkpoint::hub::{HubError, HubOptions, Place, Pulled, pull, pull_within};
 use ropex::checkpoint::{Checkpoint, CheckpointError, Content, ModelRef, OpenOptions, TensorType};
-
-const REPO: &str = "org/name";
-const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-
-/// What the server has and how it behaves.
-#[derive(Clone, Default)]
-struct Site {
-    files: BTreeMap<String, Vec<u8>>,
-    /// Listed in the repository, but not there
-    phantoms: Vec<String>,
-    /// Status for every request, in place of an answer
-    status: Option<u16>,
-    /// Bytes that every file lacks of its announced size
-    lacking: usize,
-    /// Commit in the headers of files
-    file_commit: Option<String>,
-    /// Commit in the description of the repository
-    commit: Option<String>,
-}
-
-/// Path and authorization of every request.
-type Log = Arc<Mutex<Vec<(String, Option<String>)>>>;
-
-/// A server on a port of this machine, stopped when dropped.
-struct Server {
-    address: SocketAddr,
-    site: Arc<Mutex<Site>>,
-    requests: Log,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Server {
-    fn start(site: Site) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut server = Self {
-            address: listener.local_addr().unwrap(),
-            site: Arc::new(Mutex::new(site)),
-            requests: Arc::default(),
-            stop: Arc::default(),
-            thread: None,
-        };
-        let (site, requests, stop) = (server.site.clone(), server.requests.clone(), server.stop.clone());
-        server.thread = Some(std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if stop.load(Ordering::SeqCst) {
-                    return;
-                }
-                let site = site.lock().unwrap().clone();
-                answer(stream.unwrap(), &site, &requests).ok();
-            }
-        }));
-        server
-    }
-
-    fn options(&self, cache: &Path) -> HubOptions {
-        HubOptions {
-            endpoint: Some(format!("http://{}", self.address)),
-            cache_dir: Some(cache.join("hub")),
-            quiet: true,
-            ..HubOptions::default()
-        }
-    }
-
-    fn paths(&self) -> Vec<String> {
-        self.requests.lock().unwrap().drain(..).map(|(path, _)| path).collect()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        TcpStream::connect(self.address).ok();
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
-    }
-}
-
-fn answer(stream: TcpStream, site: &Site, requests: &Log) -> std::io::Result<()> {
-    let mut lines = BufReader::new(stream.try_clone()?).lines();
-    let request = lines.next().unwrap_or(Ok(String::new()))?;
-    let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-    let (mut range, mut authorization) = (None, None);
-    for line in lines {
-        let line = line?;
-        let Some((name, value)) = line.split_once(": ") else { break };
-        match name.to_ascii_lowercase().as_str() {
-            "range" => range = Some(value.to_owned()),
-            "authorization" => authorization = Some(value.to_owned()),
-            _ => {}
-        }
-    }
-    requests.lock().unwrap().push((path.clone(), authorization));
-    let (head, body) = respond(&path, range.as_deref(), site);
-    let mut stream = stream;
-    write!(stream, "HTTP/1.1 {head}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len())?;
-    stream.write_all(&body)
-}
-
-/// Status line with further headers, and body.
-fn respond(path: &str, range: Option<&str>, site: &Site) -> (String, Vec<u8>) {
-    let commit = site.commit.as_deref().unwrap_or(COMMIT);
-    if let Some(status) = site.status {
-        return (format!("{status} Refused"), Vec::new());
-    }
-    if path == format!("/api/models/{REPO}/revision/main") {
-        let names = site.files.keys().chain(&site.phantoms);
-        let siblings: Vec<_> = names.map(|name| serde_json::json!({ "rfilename": name })).collect();
-        let info = serde_json::json!({ "sha": commit, "siblings": siblings });
-        return ("200 OK".to_owned(), info.to_string().into_bytes());
-    }
-    let name = path.strip_prefix(&format!("/{REPO}/resolve/main/"));
-    let Some((name, content)) = name.and_then(|name| site.files.get_key_value(name)) else {
-        return ("404 Not Found".to_owned(), Vec::new());
-    };
-    let (from, to) =
-        range.and_then(|range| range.strip_prefix("bytes=")?.split_once('-')).unwrap_or(("0", ""));
-    let from: usize = from.parse().unwrap();
-    let to = to.parse::<usize>().map_or(content.len(), |last| last + 1);
-    let announced = content.len() + site.lacking;
-    let head = format!(
-        "206 Partial Content\r\nx-repo-commit: {}\r\netag: \"etag-{}\"\r\ncontent-range: bytes {from}-{}/{announced}",
-        site.file_commit.as_deref().unwrap_or(commit),
-        name.replace('/', "-"),
-        to - 1,
-    );
-    (head, content[from..to].to_vec())
-}
+use server::{COMMIT, REPO, Server, Site, quick};
 
 fn gguf(entries: &[(&str, Value)], tensor: &str) -> Vec<u8> {
     let entries: Vec<_> = entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
@@ -212,14 +81,10 @@ fn d105_a_safetensors_repository_is_fetched_whole_and_only_once() {
     let repo = cache.path().join("hub/models--org--name");
     assert_eq!(std::fs::read_to_string(repo.join("refs/main")).unwrap(), COMMIT);
     assert!(repo.join("snapshots").join(COMMIT).join("m-2.safetensors").is_file());
-    assert!(repo.join("blobs/etag-m-2.safetensors").is_file());
-    let requests = server.requests.lock().unwrap().clone();
-    assert!(
-        requests
-            .iter()
-            .all(|(path, authorization)| { authorization.is_none() && !path.contains("pytorch_model") })
-    );
-    server.paths();
+    assert!(repo.join("blobs/etag-m-2-safetensors").is_file());
+    let asked = server.asked();
+    assert!(asked.iter().all(|asked| asked.header("authorization").is_none()));
+    assert!(asked.iter().all(|asked| !asked.path.contains("pytorch_model")));
     open(REPO, options).unwrap();
     assert_eq!(server.paths(), ["/api/models/org/name/revision/main"]);
 }
@@ -234,7 +99,7 @@ fn d104_offline_works_from_the_cache_once_the_server_is_gone() {
     let error = hub_error(REPO, offline.clone());
     assert!(matches!(&error, HubError::NotCached { revision, .. } if revision == "main"));
     assert!(error.to_string().contains("offline") && error.hint().is_some());
-    assert!(server.paths().is_empty());
+    assert_eq!(server.connections(), 0);
 
     open(REPO, online.clone()).unwrap();
     drop(server);
@@ -283,7 +148,7 @@ fn d107_all_parts_of_a_split_gguf_are_fetched() {
     let cache = tempfile::tempdir().unwrap();
     let options = server.options(cache.path());
     assert_eq!(open(REPO, options.clone()).unwrap().tensor_names(), ["a", "b"]);
-    server.site.lock().unwrap().files.remove(names[1]);
+    server.site().files.remove(names[1]);
     let error = hub_error(REPO, options);
     assert!(matches!(error, HubError::PartMissing { missing, .. } if missing == names[1]));
 }
@@ -297,38 +162,41 @@ fn refusals_are_told_apart() {
     assert!(matches!(&error, HubError::NotFound { revision, .. } if revision == "v9"), "{error}");
     assert!(error.hint().unwrap().contains("spelling"));
 
-    server.site.lock().unwrap().status = Some(401);
+    server.site().status = Some(401);
     let error = hub_error(REPO, options.clone());
     assert!(matches!(error, HubError::Unauthorized { token_sent: false, .. }), "{error}");
     assert!(error.hint().unwrap().contains("set HF_TOKEN"));
 
-    server.site.lock().unwrap().status = Some(403);
+    server.site().status = Some(403);
     let error = hub_error(REPO, HubOptions { token: Some("secret".into()), ..options.clone() });
     assert!(matches!(error, HubError::Forbidden { token_sent: true, .. }), "{error}");
     assert!(!error.to_string().contains("secret"));
-    let sent = server.requests.lock().unwrap().last().cloned().unwrap();
-    assert_eq!(sent.1.as_deref(), Some("Bearer secret"));
+    assert_eq!(server.asked().last().unwrap().header("authorization"), Some("Bearer secret"));
 
-    server.site.lock().unwrap().status = Some(503);
-    let error = hub_error(REPO, options.clone());
+    server.site().status = Some(503);
+    server.asked();
+    let error = pull_within(REPO, None, None, &options, &quick()).unwrap_err();
     assert!(matches!(&error, HubError::Transport { reason, .. } if reason.contains("503")), "{error}");
+    assert_eq!(server.asked().len(), 3, "once, and again as often as the limits say");
 
     let mut changed = quant_site();
     changed.phantoms.push("gone-Q2_K.gguf".to_owned());
-    *server.site.lock().unwrap() = changed;
+    *server.site() = changed;
     let error = hub_error("org/name:Q2_K", options);
     assert!(matches!(error, HubError::FileNotFound { file, .. } if file == "gone-Q2_K.gguf"));
 }
 
 #[test]
-fn d106_an_incomplete_download_is_removed_and_can_be_repeated() {
+fn d106_an_incomplete_download_is_told_and_can_be_repeated() {
     let cache = tempfile::tempdir().unwrap();
     let server = Server::start(Site { lacking: 10, ..quant_site() });
     let options = server.options(cache.path());
-    let error = hub_error("org/name:Q8_0", options.clone());
-    let HubError::Incomplete { expected, found, .. } = error else { panic!("{error}") };
-    assert_eq!(expected, found + 10);
-    server.site.lock().unwrap().lacking = 0;
+    let error = pull_within(REPO, None, Some("Q8_0"), &options, &quick()).unwrap_err();
+    assert!(
+        matches!(&error, HubError::Incomplete { expected, found, .. } if *expected == found + 10),
+        "{error}"
+    );
+    server.site().lacking = 0;
     assert_eq!(open("org/name:Q8_0", options).unwrap().tensor_names(), ["q8"]);
 }
 
@@ -343,15 +211,15 @@ fn hostile_repositories_are_refused() {
     let error = hub_error(REPO, options.clone());
     assert!(matches!(&error, HubError::Index { reason, .. } if reason.contains("outside")), "{error}");
 
-    *server.site.lock().unwrap() = site(&[("../evil.gguf", plain_gguf("x"))]);
+    *server.site() = site(&[("../evil.gguf", plain_gguf("x"))]);
     let error = hub_error(REPO, options.clone());
     assert!(matches!(&error, HubError::UnsafeName { found, .. } if found == "../evil.gguf"), "{error}");
 
-    *server.site.lock().unwrap() = Site { commit: Some("../../evil".into()), ..quant_site() };
+    *server.site() = Site { commit: Some("../../evil".into()), ..quant_site() };
     let error = hub_error("org/name:Q8_0", options.clone());
     assert!(matches!(&error, HubError::UnsafeName { found, .. } if found == "../../evil"), "{error}");
 
-    *server.site.lock().unwrap() = Site { file_commit: Some("f00d".into()), ..quant_site() };
+    *server.site() = Site { file_commit: Some("f00d".into()), ..quant_site() };
     let error = hub_error("org/name:Q8_0", options);
     assert!(matches!(error, HubError::Changed { .. }), "{error}");
 }
@@ -368,7 +236,7 @@ fn a_cache_folder_is_needed_and_pull_tells_what_it_found() {
     assert!(matches!(&error, HubError::Store { file, .. } if file == "m-Q8_0.gguf"), "{error}");
     let pulled = pull(REPO, Some("main"), Some("Q8_0"), &server.options(cache.path())).unwrap();
     assert!(matches!(pulled, Pulled::Gguf(path) if path.ends_with("m-Q8_0.gguf")));
-    *server.site.lock().unwrap() = sharded_site();
+    *server.site() = sharded_site();
     let pulled = pull(REPO, None, None, &server.options(cache.path())).unwrap();
     assert!(matches!(pulled, Pulled::Folder(path) if path.ends_with(COMMIT)));
 }

@@ -27,8 +27,10 @@ impl fmt::Display for Place {
 pub enum HubError {
     #[error("no cache folder was given for `{repo}`")]
     NoCacheFolder { repo: String },
-    #[error("cannot use the Hub client: {reason}")]
-    Client { reason: String },
+    #[error("cannot use the server `{endpoint}`: {reason}")]
+    Endpoint { endpoint: String, reason: String },
+    #[error("the access token has characters that cannot be sent")]
+    Token,
     #[error("`{endpoint}` refuses access to `{repo}` (401): it is private or gated, or it does not exist")]
     Unauthorized { endpoint: String, repo: String, token_sent: bool },
     #[error("`{endpoint}` forbids access to `{repo}` (403): the account has not been granted it")]
@@ -37,14 +39,18 @@ pub enum HubError {
     NotFound { endpoint: String, repo: String, revision: String },
     #[error("`{repo}` lists the file `{file}`, but `{endpoint}` does not have it (404)")]
     FileNotFound { endpoint: String, repo: String, file: String },
-    #[error("cannot fetch `{file}` of `{repo}` from `{endpoint}`: {reason}")]
-    Transport { endpoint: String, repo: String, file: String, reason: String },
+    #[error("cannot fetch {what} of `{repo}` from `{endpoint}`: {reason}")]
+    Transport { endpoint: String, repo: String, what: String, reason: String },
+    #[error("`{endpoint}` does not say {missing} of `{file}` of `{repo}`")]
+    NoMetadata { endpoint: String, repo: String, file: String, missing: &'static str },
+    #[error("`{endpoint}` does not describe `{repo}` as a Hub does: {reason}")]
+    Listing { endpoint: String, repo: String, reason: String },
     #[error("cannot store `{file}` of `{repo}` in the cache: {reason}")]
     Store { repo: String, file: String, reason: String },
-    #[error("`{file}` of `{repo}` is being fetched by another program, which holds `{}`", .lock.display())]
-    Locked { repo: String, file: String, lock: PathBuf },
-    #[error("`{file}` of `{repo}` is incomplete: expected {expected} bytes, found {found}")]
+    #[error("`{file}` of `{repo}` did not arrive whole: {expected} bytes were announced, {found} came")]
     Incomplete { repo: String, file: String, expected: u64, found: u64 },
+    #[error("`{file}` of `{repo}` arrived damaged: its SHA-256 should be `{expected}` and is `{found}`")]
+    Damaged { repo: String, file: String, expected: String, found: String },
     #[error("`{repo}` changed while it was fetched: file `{file}` is not of commit `{commit}`")]
     Changed { repo: String, file: String, commit: String },
     #[error("`{repo}` names {what} `{found}`, which is not safe to use as a path")]
@@ -98,11 +104,17 @@ impl HubError {
             }
             Self::NotFound { .. } => "check the spelling of `org/name` and of the revision".to_owned(),
             Self::Transport { .. } => {
-                "check the connection and HF_ENDPOINT; files that are in the cache can be used with `--offline`".to_owned()
+                "check the connection and HF_ENDPOINT, then run the command again: what has arrived is kept; files that are in the cache can be used with `--offline`".to_owned()
             }
             Self::Store { .. } => "check that HF_HOME can be written and has space".to_owned(),
-            Self::Locked { .. } => "wait until it has finished, then run the command again".to_owned(),
-            Self::Incomplete { .. } | Self::Changed { .. } => "run the command again".to_owned(),
+            Self::Endpoint { .. } => format!("set HF_ENDPOINT to a server, for example {}", super::DEFAULT_ENDPOINT),
+            Self::Token => "check HF_TOKEN, or the file `token` in HF_HOME".to_owned(),
+            Self::NoMetadata { .. } | Self::Listing { .. } => {
+                "check HF_ENDPOINT: it must be a Hub or a full mirror of one".to_owned()
+            }
+            Self::Incomplete { .. } | Self::Damaged { .. } | Self::Changed { .. } => {
+                "run the command again; if it fails in the same way, the fault is with the server".to_owned()
+            }
             Self::NotCached { .. } | Self::FileNotCached { .. } => {
                 "run once without `--offline` to fetch it, or set HF_HOME to the folder that has it".to_owned()
             }

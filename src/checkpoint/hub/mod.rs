@@ -1,23 +1,32 @@
 //! Repositories on the Hugging Face Hub, or on a mirror of it.
 //!
 //! Nothing here reads an environment variable: whoever starts the program resolves HF_HOME, HF_ENDPOINT, HF_TOKEN and
-//! HF_HUB_OFFLINE into `HubOptions`.
+//! HF_HUB_OFFLINE into `HubOptions`. Only the proxy variables are read, by the HTTP client.
 
+mod address;
 mod cache;
+mod client;
+mod download;
 mod error;
+mod facts;
+mod failure;
+mod lock;
+mod names;
 mod online;
+mod partial;
 mod progress;
+mod retry;
 mod select;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use hf_hub::{Cache, Repo, RepoType};
-
+use cache::RepoCache;
 pub use error::{HubError, Place};
 use online::Online;
 use select::{Request, Selection};
 
-use crate::checkpoint::safetensors::{INDEX_FILE, Index};
+use crate::checkpoint::safetensors::{INDEX_FILE, Index, stays_inside};
 use crate::checkpoint::sidecar;
 
 /// Server that is asked when none is given.
@@ -29,7 +38,7 @@ pub const DEFAULT_REVISION: &str = "main";
 /// How to reach the Hub and where to keep files.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HubOptions {
-    /// Server, without a slash at the end; `DEFAULT_ENDPOINT` when absent
+    /// Server, which may have a path; `DEFAULT_ENDPOINT` when absent
     pub endpoint: Option<String>,
     /// The `hub` folder of the Hugging Face cache, that is `$HF_HOME/hub`; needed for every Hub reference
     pub cache_dir: Option<PathBuf>,
@@ -39,6 +48,30 @@ pub struct HubOptions {
     pub offline: bool,
     /// Draw no progress bar
     pub quiet: bool,
+}
+
+/// How long to wait for a server and how often to ask again. The default suits every run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// For finding a host, and for connecting to it
+    pub connect_timeout: Duration,
+    /// For the headers of an answer, and for each further piece of it
+    pub read_timeout: Duration,
+    /// Attempts after the first one that bring little; an attempt that brings more begins the count anew
+    pub retries: u32,
+    /// Pause before the second attempt, twice as long before each further one
+    pub backoff: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            read_timeout: Duration::from_secs(30),
+            retries: 5,
+            backoff: Duration::from_secs(1),
+        }
+    }
 }
 
 /// What was fetched, or found in the cache.
@@ -62,14 +95,35 @@ pub fn pull(
     quant: Option<&str>,
     options: &HubOptions,
 ) -> Result<Pulled, HubError> {
+    pull_within(repo, revision, quant, options, &Limits::default())
+}
+
+/// `pull` with other limits.
+///
+/// # Errors
+/// As for `pull`.
+pub fn pull_within(
+    repo: &str,
+    revision: Option<&str>,
+    quant: Option<&str>,
+    options: &HubOptions,
+    limits: &Limits,
+) -> Result<Pulled, HubError> {
     let Some(folder) = &options.cache_dir else {
         return Err(HubError::NoCacheFolder { repo: repo.to_owned() });
     };
+    let unsafe_name =
+        |what, found: &str| HubError::UnsafeName { repo: repo.to_owned(), what, found: found.to_owned() };
     let revision = revision.unwrap_or(DEFAULT_REVISION);
-    let handle = Repo::with_revision(repo.to_owned(), RepoType::Model, revision.to_owned());
-    let cache = Cache::new(folder.clone());
+    if !names::is_repo(repo) {
+        return Err(unsafe_name("the repository", repo));
+    }
+    if !stays_inside(revision) {
+        return Err(unsafe_name("the revision", revision));
+    }
+    let cache = RepoCache::new(folder, repo);
     let (source, files): (Box<dyn Source>, _) = if options.offline {
-        let Some(snapshot) = cache::snapshot(&cache, &handle) else {
+        let Some(snapshot) = cache.snapshot(revision) else {
             return Err(HubError::NotCached {
                 repo: repo.to_owned(),
                 revision: revision.to_owned(),
@@ -80,7 +134,9 @@ pub fn pull(
             cache::list(&snapshot).map_err(|source| HubError::Cache { path: snapshot.clone(), source })?;
         (Box::new(Offline { repo, cache: folder, snapshot }), files)
     } else {
-        let (online, files) = Online::connect(repo, handle, cache, options)?;
+        let token = options.token.clone().or_else(|| cache::token(folder));
+        let (online, files) =
+            Online::connect(online::Wanted { repo, revision, cache, token }, options, limits)?;
         (Box::new(online), files)
     };
     let request = Request { repo, quant, place: source.place(), files: &files };

@@ -1,47 +1,58 @@
-//! The progress bar of a download, on stderr.
+//! What the user sees of a download, on stderr.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use hf_hub::api::Progress;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Name, share, sizes, speed and time to go.
 const TEMPLATE: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}";
 
-/// Draws a bar, unless quiet, and remembers the announced size.
+/// The bar of one file, and the messages beside it. Quiet: neither.
 pub(super) struct Bar {
     bar: ProgressBar,
-    size_bytes: Rc<Cell<u64>>,
+    quiet: bool,
 }
 
 impl Bar {
-    /// A bar, and the cell that gets the size of the file once the server has told it.
-    pub(super) fn new(quiet: bool) -> (Self, Rc<Cell<u64>>) {
-        let target = if quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-            bar.set_style(style);
+    pub(super) fn new(quiet: bool) -> Self {
+        Self { bar: ProgressBar::hidden(), quiet }
+    }
+
+    /// Show a file of `size_bytes`, of which `have_bytes` are there already.
+    pub(super) fn start(&self, name: &str, size_bytes: u64, have_bytes: u64) {
+        if self.quiet {
+            return;
         }
-        let size_bytes = Rc::new(Cell::new(0));
-        (Self { bar, size_bytes: Rc::clone(&size_bytes) }, size_bytes)
-    }
-}
-
-impl Progress for Bar {
-    fn init(&mut self, size: usize, filename: &str) {
-        self.size_bytes.set(size as u64);
-        self.bar.set_length(size as u64);
-        self.bar.set_position(0);
-        self.bar.set_message(filename.to_owned());
-    }
-
-    fn update(&mut self, size: usize) {
-        self.bar.inc(size as u64);
+        self.bar.set_length(size_bytes);
+        if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
+            self.bar.set_style(style);
+        }
+        self.bar.set_draw_target(ProgressDrawTarget::stderr());
+        self.set(have_bytes);
+        self.bar.set_message(name.to_owned());
+        if self.bar.is_hidden() {
+            let rest = HumanBytes(size_bytes.saturating_sub(have_bytes));
+            self.note(&format!("fetching {name}, {rest} of {}", HumanBytes(size_bytes)));
+        }
     }
 
-    fn finish(&mut self) {
+    /// The file has this many bytes, which did not come just now: they tell nothing about the speed.
+    pub(super) fn set(&self, have_bytes: u64) {
+        self.bar.set_position(have_bytes);
+        self.bar.reset_eta();
+    }
+
+    pub(super) fn advance(&self, bytes: usize) {
+        self.bar.inc(bytes as u64);
+    }
+
+    pub(super) fn finish(&self) {
         self.bar.finish();
+    }
+
+    /// Say something without disturbing the bar.
+    pub(super) fn note(&self, text: &str) {
+        if !self.quiet {
+            self.bar.suspend(|| eprintln!("{text}"));
+        }
     }
 }
 
@@ -50,12 +61,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_announced_size_is_kept() {
+    fn the_template_is_valid_and_the_position_is_kept() {
         assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
-        let (mut bar, size) = Bar::new(true);
-        bar.init(7, "file");
-        bar.update(7);
+        let bar = Bar::new(true);
+        bar.start("file", 7, 3);
+        bar.set(3);
+        bar.advance(4);
         bar.finish();
-        assert_eq!((size.get(), bar.bar.position()), (7, 7));
+        assert_eq!(bar.bar.position(), 7);
     }
 }

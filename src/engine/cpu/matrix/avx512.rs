@@ -196,6 +196,10 @@ unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
         let (words, scales, minima) = w.block(block);
         // SAFETY: lengths of `x` are checked above, those of the block are array lengths; the caller's instruction set.
         unsafe {
+            // Hides the address from the compiler, which would otherwise keep the sums of all blocks in registers that
+            // it does not have, and spill them twice.
+            let mut to_sums = sums.as_mut_ptr();
+            std::arch::asm!("/* {0} */", inout(reg) to_sums, options(nostack, preserves_flags));
             let mut products = [[_mm512_setzero_si512(); TILE_PANELS]; R];
             let mut pairs = x.pairs.as_ptr().add(block * PAIRS * R);
             let mut words = words.as_ptr();
@@ -216,7 +220,7 @@ unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
             for c in 0..TILE_PANELS {
                 let scale = _mm512_load_ps(scales.as_ptr().add(c * LANES));
                 for (r, products) in products.iter().enumerate() {
-                    let to = sums.as_mut_ptr().add(r * TILE_LANES + c * LANES);
+                    let to = to_sums.add(r * TILE_LANES + c * LANES);
                     let mut sum =
                         _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(products[c]), _mm512_loadu_ps(to));
                     if MINIMA {

@@ -211,3 +211,81 @@ impl Format {
         n_blocks * self.record_bytes() + n_blocks.div_ceil(GROUP) * self.scales().header_bytes()
     }
 }
+
+/// Runs an expression with a run-time [`Format`] as the constant index `$F` into [`Format::ALL`].
+macro_rules! with_format {
+    ($format:expr, $F:ident => $run:expr) => {
+        match $format as usize {
+            0 => {
+                const $F: usize = 0;
+                $run
+            }
+            1 => {
+                const $F: usize = 1;
+                $run
+            }
+            2 => {
+                const $F: usize = 2;
+                $run
+            }
+            3 => {
+                const $F: usize = 3;
+                $run
+            }
+            4 => {
+                const $F: usize = 4;
+                $run
+            }
+            5 => {
+                const $F: usize = 5;
+                $run
+            }
+            6 => {
+                const $F: usize = 6;
+                $run
+            }
+            7 => {
+                const $F: usize = 7;
+                $run
+            }
+            8 => {
+                const $F: usize = 8;
+                $run
+            }
+            9 => {
+                const $F: usize = 9;
+                $run
+            }
+            _ => {
+                const $F: usize = 10;
+                $run
+            }
+        }
+    };
+}
+pub(super) use with_format;
+const _: () = assert!(Format::ALL.len() == 11);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_listed_in_the_order_of_their_discriminants() {
+        for (index, format) in Format::ALL.into_iter().enumerate() {
+            assert_eq!(format as usize, index);
+            assert_eq!(with_format!(format, F => F), index);
+        }
+    }
+
+    #[test]
+    fn records_fill_their_panel_without_overlap() {
+        for format in Format::ALL {
+            for block in 0..40 {
+                let end = format.record_at(block) + format.record_bytes();
+                assert_eq!(format.panel_bytes(block + 1), end, "{format:?}");
+                assert!(format.header_at(block) + format.scales().header_bytes() <= format.record_at(block));
+            }
+        }
+    }
+}

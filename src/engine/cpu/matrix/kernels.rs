@@ -5,6 +5,8 @@
 //! instruction sets, between few and many rows, and for any number of threads.
 
 use super::expand::{Expanded, WORDS, expand};
+#[cfg(target_arch = "x86_64")]
+use super::format::with_format;
 use super::format::{Format, LANES, PAIRS};
 use super::rows::{TILE_ROWS, TileOfRows};
 use super::scalar;
@@ -171,20 +173,20 @@ pub fn multiply_tile(
 ) {
     let minima = format.scales().has_minimum();
     macro_rules! by_rows {
-        ($kernel:path) => {
+        ($($kernel:ident)::+) => {
             match (rows, minima) {
-                (1, false) => $kernel::<1, false>(x, w, sums),
-                (2, false) => $kernel::<2, false>(x, w, sums),
-                (3, false) => $kernel::<3, false>(x, w, sums),
-                (4, false) => $kernel::<4, false>(x, w, sums),
-                (5, false) => $kernel::<5, false>(x, w, sums),
-                (_, false) => $kernel::<6, false>(x, w, sums),
-                (1, true) => $kernel::<1, true>(x, w, sums),
-                (2, true) => $kernel::<2, true>(x, w, sums),
-                (3, true) => $kernel::<3, true>(x, w, sums),
-                (4, true) => $kernel::<4, true>(x, w, sums),
-                (5, true) => $kernel::<5, true>(x, w, sums),
-                (_, true) => $kernel::<6, true>(x, w, sums),
+                (1, false) => $($kernel)::+::<1, false>(x, w, sums),
+                (2, false) => $($kernel)::+::<2, false>(x, w, sums),
+                (3, false) => $($kernel)::+::<3, false>(x, w, sums),
+                (4, false) => $($kernel)::+::<4, false>(x, w, sums),
+                (5, false) => $($kernel)::+::<5, false>(x, w, sums),
+                (_, false) => $($kernel)::+::<6, false>(x, w, sums),
+                (1, true) => $($kernel)::+::<1, true>(x, w, sums),
+                (2, true) => $($kernel)::+::<2, true>(x, w, sums),
+                (3, true) => $($kernel)::+::<3, true>(x, w, sums),
+                (4, true) => $($kernel)::+::<4, true>(x, w, sums),
+                (5, true) => $($kernel)::+::<5, true>(x, w, sums),
+                (_, true) => $($kernel)::+::<6, true>(x, w, sums),
             }
         };
     }
@@ -203,11 +205,10 @@ pub fn multiply_tile(
 }
 
 /// Sets `sums` to the products of `R` rows with the 16 outputs of a panel, in steps of the rows' quantisation.
+///
+/// `weights`: the panel and its number of blocks, in a format, for an instruction set.
 pub fn stream_panel<const R: usize>(
-    isa: Isa,
-    format: Format,
-    panel: &[u8],
-    n_blocks: usize,
+    (isa, format, panel, n_blocks): (Isa, Format, &[u8], usize),
     rows: &[StreamRow<'_>; R],
     sums: &mut [[f32; LANES]; R],
 ) {

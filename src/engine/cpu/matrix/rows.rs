@@ -13,8 +13,6 @@ use crate::engine::cpu::shared::SharedMut;
 
 /// Rows of a tile of the many-rows kernels.
 pub const TILE_ROWS: usize = 6;
-/// Up to this many rows the weights are streamed, row after row in registers, instead of unpacked into a tile.
-pub const STREAM_ROWS: usize = 8;
 /// Smallest largest-magnitude that is not taken for zero: below it the scale's inverse overflows.
 const SMALLEST_MAXIMUM: f32 = 1e-30;
 
@@ -53,14 +51,14 @@ pub struct TileOfRows<'a> {
 }
 
 impl PackedRows {
-    /// Packs `x`: `[rows, in]`. Any earlier contents are replaced, memory is reused.
+    /// Packs `x`, `[rows, in]`, in tiles of `tile_rows`. Any earlier contents are replaced, memory is reused.
     ///
     /// # Panics
-    /// When `x` is not `rows` times `inputs` long.
-    pub fn pack(&mut self, pool: &Pool, isa: Isa, x: &[f32], rows: usize, inputs: usize) {
+    /// When the length of `x` is not a multiple of `rows`.
+    pub fn pack(&mut self, pool: &Pool, isa: Isa, tile_rows: usize, x: &[f32], rows: usize) {
+        let inputs = x.len() / rows.max(1);
         assert_eq!(x.len(), rows * inputs, "x must be [rows, inputs]");
         let n_blocks = inputs.div_ceil(BLOCK);
-        let tile_rows = if rows <= STREAM_ROWS { 1 } else { TILE_ROWS };
         (self.rows, self.n_blocks, self.tile_rows) = (rows, n_blocks, tile_rows);
         self.pairs.reserve(rows * n_blocks * PAIRS);
         self.sums.reserve(rows * n_blocks);
@@ -98,6 +96,11 @@ impl PackedRows {
 
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Value of one integer step, per row.
+    pub fn steps(&self) -> &[f32] {
+        &self.steps[..self.rows]
     }
 
     pub fn n_blocks(&self) -> usize {

@@ -1,0 +1,104 @@
+//! Gated activation and residual.
+
+use super::lanes::{Lanes, exp, on_lanes};
+
+on_lanes! {
+    /// gate = silu(gate) * up, where silu(x) = x / (1 + e^-x).
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn silu_mul = silu_mul_on(gate: &mut [f32], up: &[f32])
+}
+
+on_lanes! {
+    /// x += y
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn add = add_on(x: &mut [f32], y: &[f32])
+}
+
+/// # Safety
+/// The instruction set of `L`.
+#[inline(always)]
+unsafe fn silu_mul_on<L: Lanes>(gate: &mut [f32], up: &[f32]) {
+    // SAFETY: the instruction set is the caller's promise.
+    unsafe {
+        let (minus_log2_e, one) = (L::splat(-exp::LOG2_E), L::splat(1.0));
+        each::<L>(gate, up, |x, y| {
+            // e^-x is infinite below -88, which makes the quotient 0.
+            let power = exp::exp2_fine::<L>(L::mul(x, minus_log2_e));
+            L::mul(L::div(x, L::add(one, power)), y)
+        });
+    }
+}
+
+/// # Safety
+/// The instruction set of `L`.
+#[inline(always)]
+unsafe fn add_on<L: Lanes>(x: &mut [f32], y: &[f32]) {
+    // SAFETY: the instruction set is the caller's promise.
+    unsafe { each::<L>(x, y, |x, y| L::add(x, y)) };
+}
+
+/// x = f(x, y), vector by vector.
+///
+/// # Safety
+/// The instruction set of `L`.
+#[inline(always)]
+unsafe fn each<L: Lanes>(x: &mut [f32], y: &[f32], f: impl Fn(L::F, L::F) -> L::F) {
+    assert_eq!(x.len(), y.len(), "two operands of one length");
+    let whole = x.len() / L::N * L::N;
+    let (to, from, rest) = (x.as_mut_ptr(), y.as_ptr(), x.len() - whole);
+    // SAFETY: all accesses are below the common length.
+    unsafe {
+        for at in (0..whole).step_by(L::N) {
+            L::store(to.add(at), f(L::load(to.add(at)), L::load(from.add(at))));
+        }
+        if rest > 0 {
+            let (a, b) = (L::load_first(to.add(whole), rest), L::load_first(from.add(whole), rest));
+            L::store_first(to.add(whole), f(a, b), rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::cpu::isa::Isa;
+
+    #[test]
+    fn every_length_equals_its_twin() {
+        for isa in Isa::ALL_AVAILABLE() {
+            for len in 0..70 {
+                let gate: Vec<f32> = (0..len).map(|i| (i * 29 % 83) as f32 / 3.0 - 14.0).collect();
+                let up: Vec<f32> = (0..len).map(|i| 1.5 - (i % 7) as f32).collect();
+                let mut found = gate.clone();
+                silu_mul(isa, &mut found, &up);
+                for ((found, gate), up) in found.iter().zip(&gate).zip(&up) {
+                    let x = f64::from(*gate);
+                    let expected = (x / (1.0 + (-x).exp()) * f64::from(*up)) as f32;
+                    assert!(
+                        (found - expected).abs() <= 1e-6 * expected.abs(),
+                        "{isa} {len}: {found} {expected}"
+                    );
+                }
+                let mut found = gate.clone();
+                add(isa, &mut found, &up);
+                assert!(found.iter().zip(gate.iter().zip(&up)).all(|(x, (a, b))| *x == a + b), "{isa} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_ends_of_silu() {
+        for isa in Isa::ALL_AVAILABLE() {
+            let mut x = [-1e30, -200.0, -89.0, 0.0, 200.0, 1e30, f32::INFINITY, f32::NAN, f32::NEG_INFINITY];
+            silu_mul(isa, &mut x, &[1.0; 9]);
+            assert!(x[..3].iter().all(|x| x.abs() < 1e-36), "{isa} {x:?}");
+            assert_eq!(x[3..7], [0.0, 200.0, 1e30, f32::INFINITY], "{isa}");
+            // As the formula: minus infinity over infinity.
+            assert!(x[7].is_nan() && x[8].is_nan(), "{isa} {x:?}");
+        }
+    }
+}

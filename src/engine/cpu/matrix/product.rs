@@ -1,0 +1,331 @@
+//! Products of several matrices with the same rows, cut into pieces that any thread can take.
+
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::float::{self, FloatRows};
+use super::format::LANES;
+use super::kernels::{
+    ExpandedTile, StreamRow, TILE_BLOCKS, TILE_LANES, TILE_PANELS, TileOperands, multiply_tile, stream_panel,
+};
+use super::rows::{PackedRows, TILE_ROWS};
+use super::{Matrix, Packed};
+use crate::engine::cpu::aligned::Aligned;
+use crate::engine::cpu::pool::Pool;
+use crate::engine::cpu::shared::SharedMut;
+
+/// Up to this many rows the weights are streamed, their integers taken apart in registers, instead of expanded.
+const STREAM_ROWS: usize = 8;
+/// Panels that a thread streams before it asks for more work.
+const STREAM_GRAIN: usize = 2;
+/// Pieces per thread that a product is cut into, so that no thread waits long for the last one.
+const PIECES_PER_THREAD: usize = 12;
+/// Row tiles that a piece has at least, to be worth expanding the weights for.
+const LEAST_ROW_TILES: usize = 16;
+const TILE_SUMS: usize = TILE_ROWS * TILE_LANES;
+
+/// Memory that products reuse: packed activations, and one expanded tile per thread.
+#[derive(Default)]
+pub struct MatrixWorkspace {
+    integers: PackedRows,
+    floats: FloatRows,
+    slots: Vec<Mutex<Slot>>,
+}
+
+/// Scratch of one thread.
+#[derive(Default)]
+struct Slot {
+    tile: ExpandedTile,
+    /// `[row tile, 6, 64]`
+    sums: Aligned<f32>,
+}
+
+/// One product: `y = x W^T`, or `y += x W^T` with `accumulate`.
+pub struct Product<'m, 'w, 'y> {
+    pub matrix: &'m Matrix<'w>,
+    /// `[rows, outputs]`
+    pub y: &'y mut [f32],
+    pub accumulate: bool,
+}
+
+/// A finished piece of a product: some rows times some outputs of one matrix.
+pub(super) struct Piece<'a> {
+    /// Index of the matrix.
+    pub matrix: usize,
+    pub first_row: usize,
+    pub rows: usize,
+    pub first_output: usize,
+    pub outputs: usize,
+    /// `[rows, stride]`, to be multiplied by the row's step.
+    pub sums: &'a [f32],
+    pub stride: usize,
+    /// `[rows]`
+    pub steps: &'a [f32],
+}
+
+/// Multiplies `x`, `[rows, inputs]`, by several matrices with as many inputs.
+///
+/// # Panics
+/// When a slice has another length.
+pub fn multiply_many(
+    pool: &Pool,
+    x: &[f32],
+    rows: usize,
+    products: &mut [Product<'_, '_, '_>],
+    workspace: &mut MatrixWorkspace,
+) {
+    for product in products.iter() {
+        assert_eq!(x.len(), rows * product.matrix.inputs, "x must be [rows, inputs]");
+        assert_eq!(product.y.len(), rows * product.matrix.outputs, "y must be [rows, outputs]");
+    }
+    let matrices: Vec<&Matrix<'_>> = products.iter().map(|product| product.matrix).collect();
+    let targets: Vec<(SharedMut<'_, f32>, usize, bool)> = products
+        .iter_mut()
+        .map(|product| (SharedMut::new(product.y), product.matrix.outputs, product.accumulate))
+        .collect();
+    let store = |piece: &Piece<'_>| {
+        let (y, outputs, accumulate) = &targets[piece.matrix];
+        for row in 0..piece.rows {
+            let sums = &piece.sums[row * piece.stride..][..piece.outputs];
+            let at = (piece.first_row + row) * outputs + piece.first_output;
+            // SAFETY: pieces are disjoint and each is finished by one call.
+            let to = unsafe { y.slice(at, piece.outputs) };
+            let step = piece.steps[row];
+            if *accumulate {
+                to.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum * step);
+            } else {
+                to.iter_mut().zip(sums).for_each(|(y, sum)| *y = sum * step);
+            }
+        }
+    };
+    let few = rows <= STREAM_ROWS;
+    workspace.pack(pool, &matrices, x, rows, if few { 1 } else { TILE_ROWS });
+    if few {
+        workspace.stream(pool, &matrices, rows, &store);
+    } else {
+        workspace.tiles(pool, &matrices, rows, &store);
+    }
+}
+
+/// Slices of a list of matrices numbered through: for the n-th, which matrix and which of its slices.
+fn locate(matrices: &[&Matrix<'_>], mut index: usize, panels: usize) -> (usize, usize) {
+    for (number, matrix) in matrices.iter().enumerate() {
+        let n = matrix.n_panels().div_ceil(panels);
+        if index < n {
+            return (number, index);
+        }
+        index -= n;
+    }
+    unreachable!("an index below the number of slices")
+}
+
+fn count(matrices: &[&Matrix<'_>], panels: usize) -> usize {
+    matrices.iter().map(|matrix| matrix.n_panels().div_ceil(panels)).sum()
+}
+
+impl MatrixWorkspace {
+    /// Packs `x`, `[rows, inputs]`, in the forms that the matrices need.
+    pub(super) fn pack(
+        &mut self,
+        pool: &Pool,
+        matrices: &[&Matrix<'_>],
+        x: &[f32],
+        rows: usize,
+        tile_rows: usize,
+    ) {
+        let is_float = |matrix: &&Matrix<'_>| matches!(matrix.packed, Packed::Floats(_));
+        if let Some(matrix) = matrices.iter().find(|matrix| !is_float(matrix)) {
+            self.integers.pack(pool, matrix.isa, tile_rows, x, rows);
+        }
+        if matrices.iter().any(is_float) {
+            self.floats.pack(pool, x, rows);
+        }
+        self.slots.resize_with(pool.threads().max(self.slots.len()), Mutex::default);
+    }
+
+    /// Few rows: panel after panel, each read once.
+    fn stream(
+        &self,
+        pool: &Pool,
+        matrices: &[&Matrix<'_>],
+        rows: usize,
+        finish: &(dyn Fn(&Piece<'_>) + Sync),
+    ) {
+        let all_floats = matrices.iter().all(|matrix| matches!(matrix.packed, Packed::Floats(_)));
+        let n_streamed = if all_floats { 0 } else { rows };
+        let streamed: Vec<StreamRow<'_>> = (0..n_streamed).map(|row| self.integers.tile(row).into()).collect();
+        // Float matrices have one kernel for few and many rows, of four panels.
+        let grain = if all_floats { TILE_PANELS } else { STREAM_GRAIN };
+        pool.for_each_slot(count(matrices, grain), 1, |slot, range| {
+            for index in range {
+                let (number, group) = locate(matrices, index, grain);
+                let matrix = matrices[number];
+                let panels = group * grain..((group + 1) * grain).min(matrix.n_panels());
+                if matches!(matrix.packed, Packed::Integers { .. }) {
+                    for panel in panels {
+                        self.stream_rows((number, matrix), panel, &streamed, finish);
+                    }
+                } else {
+                    let mut slot = self.slot(slot);
+                    for row_tile in 0..rows.div_ceil(TILE_ROWS) {
+                        self.float_tile((number, matrix), panels.clone(), row_tile, &mut slot, finish);
+                    }
+                }
+            }
+        });
+    }
+
+    /// All rows with one panel, four, two or one at a time.
+    fn stream_rows(
+        &self,
+        (number, matrix): (usize, &Matrix<'_>),
+        panel: usize,
+        rows: &[StreamRow<'_>],
+        finish: &(dyn Fn(&Piece<'_>) + Sync),
+    ) {
+        let Packed::Integers { format, n_blocks, panels } = &matrix.packed else { return };
+        let size = format.panel_bytes(*n_blocks);
+        let operand = (matrix.isa, *format, &panels[panel * size..][..size], *n_blocks);
+        let mut sums = [[0.0; LANES]; 4];
+        let mut first = 0;
+        while first < rows.len() {
+            let rest = &rows[first..];
+            let n = if let Some(rows) = rest.first_chunk::<4>() {
+                stream_panel(operand, rows, &mut sums);
+                4
+            } else if let (Some(rows), Some(sums)) = (rest.first_chunk::<2>(), sums.first_chunk_mut::<2>()) {
+                stream_panel(operand, rows, sums);
+                2
+            } else if let (Some(rows), Some(sums)) = (rest.first_chunk::<1>(), sums.first_chunk_mut::<1>()) {
+                stream_panel(operand, rows, sums);
+                1
+            } else {
+                return;
+            };
+            finish(&Piece {
+                matrix: number,
+                first_row: first,
+                rows: n,
+                first_output: panel * LANES,
+                outputs: matrix.outputs_of(&(panel..panel + 1)),
+                sums: sums.as_flattened(),
+                stride: LANES,
+                steps: &self.integers.steps()[first..first + n],
+            });
+            first += n;
+        }
+    }
+
+    /// Many rows: 64 outputs at a time, expanded once per piece.
+    pub(super) fn tiles(
+        &self,
+        pool: &Pool,
+        matrices: &[&Matrix<'_>],
+        rows: usize,
+        finish: &(dyn Fn(&Piece<'_>) + Sync),
+    ) {
+        let n_tiles = count(matrices, TILE_PANELS);
+        let row_tiles = rows.div_ceil(TILE_ROWS);
+        let wanted = (PIECES_PER_THREAD * pool.threads()).div_ceil(n_tiles.max(1));
+        let parts = wanted.min(row_tiles.div_ceil(LEAST_ROW_TILES)).max(1);
+        let per_part = row_tiles.div_ceil(parts);
+        pool.for_each_slot(n_tiles * parts, 1, |slot, range| {
+            let mut slot = self.slot(slot);
+            for index in range {
+                let (number, tile) = locate(matrices, index / parts, TILE_PANELS);
+                let first = (index % parts * per_part).min(row_tiles);
+                let row_range = first..(first + per_part).min(row_tiles);
+                let matrix = matrices[number];
+                let panels = tile * TILE_PANELS..((tile + 1) * TILE_PANELS).min(matrix.n_panels());
+                if matches!(matrix.packed, Packed::Integers { .. }) {
+                    self.integer_tiles((number, matrix), panels, row_range, &mut slot, finish);
+                } else {
+                    for row_tile in row_range {
+                        self.float_tile((number, matrix), panels.clone(), row_tile, &mut slot, finish);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Some row tiles times up to four panels: block range after block range, each expanded once.
+    fn integer_tiles(
+        &self,
+        (number, matrix): (usize, &Matrix<'_>),
+        panels: Range<usize>,
+        row_tiles: Range<usize>,
+        slot: &mut Slot,
+        finish: &(dyn Fn(&Piece<'_>) + Sync),
+    ) {
+        let Packed::Integers { format, n_blocks, panels: bytes } = &matrix.packed else { return };
+        let size = format.panel_bytes(*n_blocks);
+        let mut panel_bytes: [&[u8]; TILE_PANELS] = [&[]; TILE_PANELS];
+        for (to, panel) in panel_bytes.iter_mut().zip(panels.clone()) {
+            *to = &bytes[panel * size..][..size];
+        }
+        let panel_bytes = &panel_bytes[..panels.len()];
+        // Sums outlive a block range only when there are several.
+        let one_range = *n_blocks <= TILE_BLOCKS;
+        slot.sums.reserve(if one_range { 1 } else { row_tiles.len() } * TILE_SUMS);
+        for from in (0..*n_blocks).step_by(TILE_BLOCKS) {
+            let here = TILE_BLOCKS.min(n_blocks - from);
+            slot.tile.fill(matrix.isa, *format, panel_bytes, from, here);
+            for row_tile in row_tiles.clone() {
+                let at = if one_range { 0 } else { row_tile - row_tiles.start };
+                let sums = slot.sums[at * TILE_SUMS..].first_chunk_mut::<TILE_SUMS>();
+                let sums = sums.expect("room was made for all row tiles");
+                if from == 0 {
+                    sums.fill(0.0);
+                }
+                let rows = self.integers.tile(row_tile);
+                let operands = TileOperands::new(&rows, from, here);
+                multiply_tile(matrix.isa, *format, rows.rows, &operands, &slot.tile, sums);
+                if from + here == *n_blocks {
+                    finish(&Piece {
+                        matrix: number,
+                        first_row: rows.first,
+                        rows: rows.rows,
+                        first_output: panels.start * LANES,
+                        outputs: matrix.outputs_of(&panels),
+                        sums,
+                        stride: TILE_LANES,
+                        steps: rows.steps,
+                    });
+                }
+            }
+        }
+    }
+
+    /// One row tile times up to four panels in f32.
+    fn float_tile(
+        &self,
+        (number, matrix): (usize, &Matrix<'_>),
+        panels: Range<usize>,
+        row_tile: usize,
+        slot: &mut Slot,
+        finish: &(dyn Fn(&Piece<'_>) + Sync),
+    ) {
+        let Packed::Floats(values) = &matrix.packed else { return };
+        let size = matrix.inputs * LANES;
+        // Missing panels are computed as the last one once more, and left out of the piece.
+        let four = std::array::from_fn(|c| &values[(panels.start + c).min(panels.end - 1) * size..][..size]);
+        slot.sums.reserve(TILE_SUMS);
+        let sums = slot.sums.first_chunk_mut::<TILE_SUMS>().expect("room was made");
+        let (first_row, rows, x) = self.floats.tile(row_tile);
+        float::multiply_tile(matrix.isa, rows, x, four, sums);
+        finish(&Piece {
+            matrix: number,
+            first_row,
+            rows,
+            first_output: panels.start * LANES,
+            outputs: matrix.outputs_of(&panels),
+            sums,
+            stride: TILE_LANES,
+            steps: &[1.0; TILE_ROWS],
+        });
+    }
+
+    fn slot(&self, index: usize) -> MutexGuard<'_, Slot> {
+        self.slots[index].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
