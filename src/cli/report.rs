@@ -198,8 +198,14 @@ fn aligned(table: &Table) -> String {
     text
 }
 
-/// Writes a sibling file and renames it, so that a reader never sees half a result.
+/// Writes a sibling file and renames it, so that a reader never sees half a result. What is there and is no file of its
+/// own (a device, a pipe) is written to and stays what it is; a link keeps pointing where it does.
 fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    let failed = || format!("cannot write `{}`", path.display());
+    if path.exists() && !path.is_file() {
+        return fs::write(path, text).with_context(failed);
+    }
+    let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let mut name = path.file_name().map(|name| name.to_os_string()).unwrap_or_default();
     name.push(format!(".{}.tmp", std::process::id()));
     let sibling: PathBuf = path.with_file_name(name);
@@ -207,7 +213,7 @@ fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     if written.is_err() {
         fs::remove_file(&sibling).ok(); // nothing to clean up when it was never created
     }
-    written.with_context(|| format!("cannot write `{}`", path.display()))
+    written.with_context(failed)
 }
 
 #[cfg(test)]
@@ -243,6 +249,25 @@ mod tests {
         assert_eq!(text, r#"{"schema":"ropex.test/1","result":{"ok":true},"warnings":[]}"#);
     }
 
+    /// A device in the place of the file must be written to, never replaced.
+    #[cfg(unix)]
+    #[test]
+    fn devices_stay_devices() {
+        use std::os::unix::fs::FileTypeExt;
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let reader = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read_to_string(pipe).unwrap()
+        });
+        report().print(Format::Csv, Some(&pipe)).unwrap();
+        assert_eq!(reader.join().unwrap(), report().csv());
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
     #[test]
     fn files_are_replaced_whole() {
         let dir = tempfile::tempdir().unwrap();
@@ -251,6 +276,14 @@ mod tests {
         report().print(Format::Csv, Some(&path)).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), report().csv());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        #[cfg(unix)]
+        {
+            let link = dir.path().join("link");
+            std::os::unix::fs::symlink(&path, &link).unwrap();
+            report().print(Format::Markdown, Some(&link)).unwrap();
+            assert!(link.is_symlink());
+            assert_eq!(fs::read_to_string(&path).unwrap(), report().markdown());
+        }
         let missing = dir.path().join("no/such/folder");
         let error = report().print(Format::Json, Some(&missing)).unwrap_err();
         assert!(format!("{error:#}").contains("cannot write"), "{error:#}");
