@@ -56,6 +56,8 @@ unsafe impl Sync for Output {}
 /// Memory of one thread, kept between calls.
 #[derive(Default)]
 pub struct Scratch {
+    /// One query in the order of packed keys.
+    row: Aligned<f32>,
     /// `[row groups, pairs, rows, 2]`, packed
     q: Aligned<f32>,
     /// `[pairs, TILE, 2]`, packed
@@ -74,15 +76,21 @@ pub struct Scratch {
     mixed: Aligned<f32>,
 }
 
+/// Values of a query in whole pairs of the widest vectors.
+fn row_len(problem: &Problem<'_>) -> usize {
+    problem.tiles.cache.shape().head_dim.next_multiple_of(2 * WIDEST)
+}
+
 impl Scratch {
     /// Makes room for `rows` rows of the heads of `problem`.
     fn reserve(&mut self, problem: &Problem<'_>, rows: usize) {
         let shape = problem.tiles.cache.shape();
+        self.row.reserve(row_len(problem));
         self.q.reserve(shape.key_pairs() * 2 * rows);
         self.keys.reserve(shape.key_tile());
         self.values.reserve(shape.value_tile());
         self.scores.reserve(ROWS * TILE);
-        self.weights.reserve(ROWS * TILE);
+        self.weights.reserve((ROWS * TILE).max(row_len(problem)));
         self.base.reserve(rows);
         self.total.reserve(rows * WIDEST);
         self.mixed.reserve(rows * shape.value_lanes() * 2);
@@ -147,7 +155,8 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
     scratch.reserve(problem, rows);
     // SAFETY: `reserve` made room for these shapes; positions lie inside the cache.
     unsafe {
-        pack_queries::<A>(problem, block, scratch.q.as_mut_ptr().cast());
+        let (row, packed) = (&mut scratch.row[..row_len(problem)], scratch.weights.as_mut_ptr().cast());
+        pack_queries::<A>(problem, block, row, packed, scratch.q.as_mut_ptr().cast());
         for tile in block.positions.clone().step_by(TILE) {
             let k = problem.tiles.keys::<A>(block.kv_head, tile, scratch.keys.as_mut_ptr().cast());
             let v = problem.tiles.values::<A>(block.kv_head, tile, scratch.values.as_mut_ptr().cast());
@@ -188,24 +197,40 @@ fn seen(problem: &Problem<'_>, block: &Block, rows: Range<usize>, tile: usize) -
 /// Scales, reorders and rounds the queries of a block: `[row groups, pairs, rows of the group, 2]`.
 ///
 /// # Safety
-/// `to` has room for them.
+/// `to` has room for them, `values` and `packed` for one row in whole pairs of vectors.
 #[inline(always)]
-unsafe fn pack_queries<A: Arithmetic>(problem: &Problem<'_>, block: &Block, to: *mut A::E) {
+unsafe fn pack_queries<A: Arithmetic>(
+    problem: &Problem<'_>,
+    block: &Block,
+    values: &mut [f32],
+    packed: *mut A::E,
+    to: *mut A::E,
+) {
     let cache = problem.tiles.cache;
     let (head_dim, pairs, group) = (cache.shape().head_dim, cache.shape().key_pairs(), problem.group());
-    let rows = block.tokens.len() * group;
+    let (rows, n) = (block.tokens.len() * group, <A::L as Lanes>::N);
     // Softmax of x is that of powers of two of x * log2(e).
     let factor = problem.scale * lanes::exp::LOG2_E;
+    values.fill(0.0);
     for row in 0..rows {
         let first = row / A::MAX_ROWS * A::MAX_ROWS;
         let count = A::MAX_ROWS.min(rows - first);
         let query =
             problem.q.row(block.kv_head * group + row % group, block.tokens.start + row / group, head_dim);
-        for place in 0..2 * pairs {
-            let x = cache.order().get(place).map_or(0.0, |&lane| query[lane] * factor);
-            let at = first * pairs * 2 + (place / 2 * count + row - first) * 2 + place % 2;
-            // SAFETY: groups before this one took `first * pairs * 2` elements.
-            unsafe { *to.add(at) = A::round(x) };
+        for (value, &lane) in values.iter_mut().zip(cache.order()) {
+            *value = query[lane] * factor;
+        }
+        // SAFETY: `values` and `packed` are whole vectors; groups before this one took `first * pairs * 2` elements.
+        unsafe {
+            for at in (0..values.len()).step_by(2 * n) {
+                let from = values.as_ptr().add(at);
+                A::pack(packed.add(at), A::L::load(from), A::L::load(from.add(n)));
+            }
+            let to = to.add(first * pairs * 2 + (row - first) * 2).cast::<[A::E; 2]>();
+            let from = packed.cast::<[A::E; 2]>();
+            for pair in 0..pairs {
+                *to.add(pair * count) = *from.add(pair);
+            }
         }
     }
 }

@@ -12,12 +12,16 @@ trait Stored<L: Lanes>: Copy {
     /// # Safety
     /// They lie inside the tile; the instruction set of `L`.
     unsafe fn load(self, row: usize, column: usize) -> L::F;
+    /// Asks for the cache lines of `N` pairs from `(row, column)` on, one tile further.
+    fn prefetch(self, row: usize, column: usize);
 }
 
 /// A tile of plain numbers `[rows, columns, 2]`.
 struct Plain<T> {
     from: *const T,
     columns: usize,
+    /// Elements of a tile.
+    tile: usize,
 }
 
 /// A tile of integers and its scales.
@@ -25,6 +29,8 @@ struct Scaled<'a> {
     from: *const i8,
     scales: &'a [f32],
     columns: usize,
+    /// Elements of a tile.
+    tile: usize,
     /// Keys share scales down the rows, values along them.
     keys: bool,
 }
@@ -58,6 +64,11 @@ impl<L: Lanes> Stored<L> for Plain<f32> {
         // SAFETY: the caller's promise.
         unsafe { L::load(self.at(row, column)) }
     }
+
+    #[inline(always)]
+    fn prefetch(self, row: usize, column: usize) {
+        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+    }
 }
 
 /// bfloat16 in [`Plain`]; plain `u16` is half precision.
@@ -71,6 +82,11 @@ impl<L: Lanes> Stored<L> for Plain<u16> {
         // SAFETY: the caller's promise.
         unsafe { L::load_f16(self.at(row, column)) }
     }
+
+    #[inline(always)]
+    fn prefetch(self, row: usize, column: usize) {
+        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+    }
 }
 
 impl<L: Lanes> Stored<L> for Plain<Bf16> {
@@ -78,6 +94,11 @@ impl<L: Lanes> Stored<L> for Plain<Bf16> {
     unsafe fn load(self, row: usize, column: usize) -> L::F {
         // SAFETY: the caller's promise.
         unsafe { L::load_bf16(self.at(row, column).cast()) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, row: usize, column: usize) {
+        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
     }
 }
 
@@ -97,6 +118,20 @@ impl<L: Lanes> Stored<L> for Scaled<'_> {
             L::mul(x, scale)
         }
     }
+
+    #[inline(always)]
+    fn prefetch(self, row: usize, column: usize) {
+        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+    }
+}
+
+/// Asks for the cache lines of `2 * N` elements.
+#[inline(always)]
+fn prefetch<L: Lanes, T>(at: *const T) {
+    L::prefetch(at);
+    if 2 * L::N * size_of::<T>() > 64 {
+        L::prefetch(at.wrapping_add(L::N));
+    }
 }
 
 /// # Safety
@@ -113,6 +148,7 @@ unsafe fn convert<A: Arithmetic>(
         for column in (0..columns).step_by(n) {
             // SAFETY: the caller's promise.
             unsafe {
+                from.prefetch(row, column);
                 let (a, b) = (from.load(row, column), from.load(row, column + n / 2));
                 A::pack(to.add((row * columns + column) * 2), a, b);
             }
@@ -144,6 +180,7 @@ unsafe fn convert_turned<A: Arithmetic>(
         };
         for row in 0..turning {
             for column in (0..TILE).step_by(n) {
+                from.prefetch(row, column);
                 A::pack(to.add((row * TILE + column) * 2), turn(row, column), turn(row, column + n / 2));
             }
         }
@@ -174,7 +211,8 @@ impl Tiles<'_> {
     ) -> *const A::E {
         let shape = self.cache.shape();
         let tile = self.cache.tile(head, position);
-        let (offset, columns) = (tile * shape.key_tile(), TILE);
+        let (tile_len, columns) = (shape.key_tile(), TILE);
+        let offset = tile * tile_len;
         // SAFETY: the tile lies inside the cache; the scratch is the caller's promise.
         unsafe {
             match self.cache.keys() {
@@ -184,19 +222,29 @@ impl Tiles<'_> {
                 Elements::BF16(all) if A::BF16 && self.rotation.is_none() => {
                     all[offset..].as_ptr().cast::<A::E>()
                 }
-                Elements::F32(all) => {
-                    self.pack_keys::<A>(Plain { from: all[offset..].as_ptr(), columns }, position, scratch)
-                }
-                Elements::F16(all) => {
-                    self.pack_keys::<A>(Plain { from: all[offset..].as_ptr(), columns }, position, scratch)
-                }
+                Elements::F32(all) => self.pack_keys::<A>(
+                    Plain { from: all[offset..].as_ptr(), columns, tile: tile_len },
+                    position,
+                    scratch,
+                ),
+                Elements::F16(all) => self.pack_keys::<A>(
+                    Plain { from: all[offset..].as_ptr(), columns, tile: tile_len },
+                    position,
+                    scratch,
+                ),
                 Elements::BF16(all) => {
                     let from = all[offset..].as_ptr().cast::<Bf16>();
-                    self.pack_keys::<A>(Plain { from, columns }, position, scratch)
+                    self.pack_keys::<A>(Plain { from, columns, tile: tile_len }, position, scratch)
                 }
                 Elements::Q8_0 { values, scales } => {
                     let scales = &scales[tile * shape.key_scales()..][..shape.key_scales()];
-                    let from = Scaled { from: values[offset..].as_ptr(), scales, columns, keys: true };
+                    let from = Scaled {
+                        from: values[offset..].as_ptr(),
+                        scales,
+                        columns,
+                        tile: tile_len,
+                        keys: true,
+                    };
                     self.pack_keys::<A>(from, position, scratch)
                 }
             }
@@ -241,7 +289,8 @@ impl Tiles<'_> {
     ) -> *const A::E {
         let shape = self.cache.shape();
         let tile = self.cache.tile(head, position);
-        let (offset, columns) = (tile * shape.value_tile(), shape.value_lanes());
+        let (tile_len, columns) = (shape.value_tile(), shape.value_lanes());
+        let offset = tile * tile_len;
         let filled = (self.end - position / TILE * TILE).min(TILE);
         let whole_pairs = filled.is_multiple_of(2);
         let rows = 0..filled.div_ceil(2);
@@ -254,19 +303,31 @@ impl Tiles<'_> {
                 Elements::BF16(all) if A::BF16 && whole_pairs => {
                     return all[offset..].as_ptr().cast::<A::E>();
                 }
-                Elements::F32(all) => {
-                    convert::<A>(Plain { from: all[offset..].as_ptr(), columns }, scratch, rows, columns)
-                }
-                Elements::F16(all) => {
-                    convert::<A>(Plain { from: all[offset..].as_ptr(), columns }, scratch, rows, columns)
-                }
+                Elements::F32(all) => convert::<A>(
+                    Plain { from: all[offset..].as_ptr(), columns, tile: tile_len },
+                    scratch,
+                    rows,
+                    columns,
+                ),
+                Elements::F16(all) => convert::<A>(
+                    Plain { from: all[offset..].as_ptr(), columns, tile: tile_len },
+                    scratch,
+                    rows,
+                    columns,
+                ),
                 Elements::BF16(all) => {
                     let from = all[offset..].as_ptr().cast::<Bf16>();
-                    convert::<A>(Plain { from, columns }, scratch, rows, columns)
+                    convert::<A>(Plain { from, columns, tile: tile_len }, scratch, rows, columns)
                 }
                 Elements::Q8_0 { values, scales } => {
                     let scales = &scales[tile * shape.value_scales()..][..shape.value_scales()];
-                    let from = Scaled { from: values[offset..].as_ptr(), scales, columns, keys: false };
+                    let from = Scaled {
+                        from: values[offset..].as_ptr(),
+                        scales,
+                        columns,
+                        tile: tile_len,
+                        keys: false,
+                    };
                     convert::<A>(from, scratch, rows, columns)
                 }
             }

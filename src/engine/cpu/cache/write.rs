@@ -1,8 +1,11 @@
 //! Rounding and writing of appended positions.
+//!
+//! A row is first rounded as a whole, in the order in which it will lie, by loops that the compiler turns into vector
+//! instructions; then its elements are moved to their places, the two lanes of a pair of keys at a time.
 
 use std::ops::Range;
 
-use half::{bf16, f16};
+use half::slice::HalfFloatSliceExt;
 
 use super::shape::{CacheShape, HeadRows, Q8_BLOCK, TILE};
 
@@ -31,72 +34,23 @@ unsafe impl Send for Writer {}
 unsafe impl Sync for Writer {}
 
 impl Writer {
-    /// Stores one value; `scale` as its inverse for [`Writer::Q8_0`].
-    ///
-    /// # Safety
-    /// `index` lies inside the buffer and belongs to this thread.
-    #[inline(always)]
-    unsafe fn put(self, index: usize, x: f32, inverse_scale: f32) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Self::F32(to) => *to.add(index) = x,
-                Self::F16(to) => *to.add(index) = f16::from_f32(x).to_bits(),
-                Self::BF16(to) => *to.add(index) = bf16::from_f32(x).to_bits(),
-                Self::Q8_0(to, _) => *to.add(index) = (x * inverse_scale).round_ties_even() as i8,
-            }
-        }
-    }
-
-    /// Stores the scale of `block` and returns its inverse; 0 for a block of zeros. A block with a value that is not
-    /// finite gets a scale that is not a number, so that the loss shows.
-    ///
-    /// # Safety
-    /// As [`Writer::put`].
-    #[inline(always)]
-    unsafe fn put_scale(self, index: usize, block: impl Iterator<Item = f32>) -> f32 {
-        let Self::Q8_0(_, scales) = self else { return 1.0 };
-        let (mut largest, mut finite) = (0.0f32, true);
-        for x in block {
-            largest = largest.max(x.abs());
-            finite &= x.is_finite();
-        }
-        if !finite {
-            largest = f32::NAN;
-        }
-        let scale = largest / 127.0;
-        // SAFETY: the caller's promise.
-        unsafe { *scales.add(index) = scale };
-        if scale > 0.0 { 1.0 / scale } else { 0.0 }
-    }
-
     /// # Safety
     /// The tile of `place` lies inside the buffer and belongs to this thread.
     pub unsafe fn write_keys(self, shape: &CacheShape, place: &Place, order: &[usize], rows: HeadRows<'_>) {
-        let tile = place.tile * shape.key_tile();
-        let scales = place.tile * shape.key_scales();
-        for (block, lanes) in order.chunks(Q8_BLOCK).enumerate() {
-            let mut inverse = [1.0f32; TILE];
-            if matches!(self, Self::Q8_0(..)) {
-                for position in place.positions.clone() {
-                    let row = rows.row(place.head, position - place.start, shape.head_dim);
-                    let index = scales + block * TILE + position % TILE;
-                    // SAFETY: scales `[blocks, TILE]` of this tile.
-                    inverse[position % TILE] =
-                        unsafe { self.put_scale(index, lanes.iter().map(|&lane| row[lane])) };
+        let (tile, scales) = (place.tile * shape.key_tile(), place.tile * shape.key_scales());
+        // SAFETY: elements `[pairs, TILE, 2]` and scales `[blocks, TILE]` of this tile.
+        unsafe {
+            match self {
+                Self::F32(to) => {
+                    keys(to.add(tile), place, order, rows, |_, from, to| to.copy_from_slice(from))
                 }
-            }
-            for (pair, lanes) in lanes.chunks(2).enumerate() {
-                let pair = block * (Q8_BLOCK / 2) + pair;
-                for position in place.positions.clone() {
-                    let row = rows.row(place.head, position - place.start, shape.head_dim);
-                    let key = position % TILE;
-                    for (side, &lane) in lanes.iter().enumerate() {
-                        let index = tile + (pair * TILE + key) * 2 + side;
-                        // SAFETY: elements `[pairs, TILE, 2]` of this tile.
-                        unsafe { self.put(index, row[lane], inverse[key]) };
-                    }
+                Self::F16(to) => keys(to.add(tile), place, order, rows, |_, from, to| round_to_f16(from, to)),
+                Self::BF16(to) => {
+                    keys(to.add(tile), place, order, rows, |_, from, to| round_to_bf16(from, to))
                 }
+                Self::Q8_0(to, all) => keys(to.add(tile), place, order, rows, |position, from, to| {
+                    round_to_q8(from, to, |block| all.add(scales + block * TILE + position % TILE));
+                }),
             }
         }
     }
@@ -104,21 +58,119 @@ impl Writer {
     /// # Safety
     /// The tile of `place` lies inside the buffer and belongs to this thread.
     pub unsafe fn write_values(self, shape: &CacheShape, place: &Place, rows: HeadRows<'_>) {
-        let lanes = shape.value_lanes();
-        let blocks = lanes.div_ceil(Q8_BLOCK);
-        for position in place.positions.clone() {
-            let row = rows.row(place.head, position - place.start, shape.head_dim);
-            let key = position % TILE;
-            for (block, part) in row.chunks(Q8_BLOCK).enumerate() {
-                let index = place.tile * shape.value_scales() + (key / 2 * blocks + block) * 2 + key % 2;
-                // SAFETY: scales `[TILE / 2, blocks, 2]` of this tile.
-                let inverse = unsafe { self.put_scale(index, part.iter().copied()) };
-                for (lane, &x) in part.iter().enumerate() {
-                    let column = key / 2 * lanes + block * Q8_BLOCK + lane;
-                    // SAFETY: elements `[TILE / 2, lanes, 2]` of this tile.
-                    unsafe { self.put(place.tile * shape.value_tile() + column * 2 + key % 2, x, inverse) };
+        let (tile, scales) = (place.tile * shape.value_tile(), place.tile * shape.value_scales());
+        let blocks = shape.value_lanes().div_ceil(Q8_BLOCK);
+        // SAFETY: elements `[TILE / 2, lanes, 2]` and scales `[TILE / 2, blocks, 2]` of this tile.
+        unsafe {
+            match self {
+                Self::F32(to) => {
+                    values(to.add(tile), shape, place, rows, |_, from, to| to.copy_from_slice(from));
                 }
+                Self::F16(to) => {
+                    values(to.add(tile), shape, place, rows, |_, from, to| round_to_f16(from, to));
+                }
+                Self::BF16(to) => {
+                    values(to.add(tile), shape, place, rows, |_, from, to| round_to_bf16(from, to));
+                }
+                Self::Q8_0(to, all) => values(to.add(tile), shape, place, rows, |position, from, to| {
+                    let key = position % TILE;
+                    round_to_q8(from, to, |block| all.add(scales + (key / 2 * blocks + block) * 2 + key % 2));
+                }),
             }
+        }
+    }
+}
+
+/// Writes keys to a tile `[pairs, TILE, 2]`; `round(position, row, elements)` rounds one of them.
+///
+/// # Safety
+/// `to` has room for the tile, which nobody else uses.
+#[inline(always)]
+unsafe fn keys<T: Copy + Default>(
+    to: *mut T,
+    place: &Place,
+    order: &[usize],
+    rows: HeadRows<'_>,
+    round: impl Fn(usize, &[f32], &mut [T]),
+) {
+    let head_dim = order.len();
+    let mut row = vec![0.0; head_dim];
+    let mut rounded = vec![T::default(); head_dim.next_multiple_of(2)];
+    for position in place.positions.clone() {
+        let from = rows.row(place.head, position - place.start, head_dim);
+        for (x, &lane) in row.iter_mut().zip(order) {
+            *x = from[lane];
+        }
+        round(position, &row, &mut rounded[..head_dim]);
+        let (pairs, _) = rounded.as_chunks::<2>();
+        for (pair, lanes) in pairs.iter().enumerate() {
+            // SAFETY: pair and key lie inside the tile.
+            unsafe { to.cast::<[T; 2]>().add(pair * TILE + position % TILE).write(*lanes) };
+        }
+    }
+}
+
+/// Writes values to a tile `[TILE / 2, lanes, 2]`; `round(position, row, elements)` rounds one of them.
+///
+/// # Safety
+/// `to` has room for the tile, which nobody else uses.
+#[inline(always)]
+unsafe fn values<T: Copy + Default>(
+    to: *mut T,
+    shape: &CacheShape,
+    place: &Place,
+    rows: HeadRows<'_>,
+    round: impl Fn(usize, &[f32], &mut [T]),
+) {
+    let mut rounded = vec![T::default(); shape.head_dim];
+    for position in place.positions.clone() {
+        round(position, rows.row(place.head, position - place.start, shape.head_dim), &mut rounded);
+        let key = position % TILE;
+        // SAFETY: lanes of this position lie inside the tile.
+        unsafe {
+            let to = to.add(key / 2 * shape.value_lanes() * 2 + key % 2);
+            for (lane, x) in rounded.iter().enumerate() {
+                to.add(2 * lane).write(*x);
+            }
+        }
+    }
+}
+
+fn round_to_f16(from: &[f32], to: &mut [u16]) {
+    use half::slice::HalfBitsSliceExt;
+    to.reinterpret_cast_mut::<half::f16>().convert_from_f32_slice(from);
+}
+
+/// Nearest, ties to even; what is not a number stays so.
+fn round_to_bf16(from: &[f32], to: &mut [u16]) {
+    for (x, to) in from.iter().zip(to) {
+        let bits = x.to_bits();
+        let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+        // A quiet NaN keeps its sign; rounding could turn it into infinity.
+        let quiet = bits >> 16 | 0x40;
+        *to = if x.is_nan() { quiet } else { rounded } as u16;
+    }
+}
+
+/// 127 steps up to the largest value of each block; `scale(block)` is where the size of a step goes. A block with a
+/// value that is not finite gets a scale that is not a number, so that the loss shows.
+///
+/// # Safety
+/// `scale` gives addresses that may be written.
+#[inline(always)]
+unsafe fn round_to_q8(from: &[f32], to: &mut [i8], scale: impl Fn(usize) -> *mut f32) {
+    /// Adding 1.5 * 2^23 leaves a whole number, rounded to even, in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    let blocks = from.chunks(Q8_BLOCK).zip(to.chunks_mut(Q8_BLOCK)).enumerate();
+    for (block, (from, to)) in blocks {
+        // Bits of positive floats are ordered as their values, with NaN above infinity.
+        let largest = from.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().map_or(0.0, f32::from_bits);
+        let step = if largest.is_finite() { largest / 127.0 } else { f32::NAN };
+        let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
+        // SAFETY: the caller's promise.
+        unsafe { *scale(block) = step };
+        for (x, to) in from.iter().zip(to) {
+            *to = (x * inverse + ROUND).to_bits() as i8;
         }
     }
 }

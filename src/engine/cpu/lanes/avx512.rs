@@ -21,6 +21,12 @@ unsafe impl Lanes for Avx512 {
     const N: usize = 16;
 
     #[inline(always)]
+    fn prefetch<T>(at: *const T) {
+        // SAFETY: a hint that never faults, part of every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
+    }
+
+    #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
         _mm512_set1_ps(x)
     }

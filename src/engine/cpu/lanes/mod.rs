@@ -29,6 +29,8 @@ pub unsafe trait Lanes: Copy + 'static {
     /// Values per vector: a power of two, at least 4.
     const N: usize;
 
+    /// Asks for the cache line of an address, which need not be valid.
+    fn prefetch<T>(at: *const T);
     unsafe fn splat(x: f32) -> Self::F;
     /// `N` values from `from`.
     unsafe fn load(from: *const f32) -> Self::F;

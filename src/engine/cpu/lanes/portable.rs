@@ -22,6 +22,9 @@ unsafe impl Lanes for Portable {
     const N: usize = N;
 
     #[inline(always)]
+    fn prefetch<T>(_at: *const T) {}
+
+    #[inline(always)]
     unsafe fn splat(x: f32) -> F {
         [x; N]
     }
