@@ -151,7 +151,10 @@ unsafe fn expand_body<const F: usize>(panel: &[u8], first: usize, place: usize, 
             let both = if matches!(format.scales(), Scales::Six) {
                 // The factor of an output in both words of its lane.
                 factors(scales).map(|f| {
-                    _mm512_or_si512(_mm512_slli_epi32::<16>(f), _mm512_and_si512(f, _mm512_set1_epi32(0xffff)))
+                    _mm512_or_si512(
+                        _mm512_slli_epi32::<16>(f),
+                        _mm512_and_si512(f, _mm512_set1_epi32(0xffff)),
+                    )
                 })
             } else {
                 [_mm512_setzero_si512(); 2]

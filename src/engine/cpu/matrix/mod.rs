@@ -12,13 +12,15 @@ mod avx2;
 mod avx512;
 mod expand;
 mod float;
-mod format;
+pub(crate) mod format;
 mod half_bits;
-mod kernels;
+pub(crate) mod kernels;
 mod product;
 mod repack;
-mod rows;
+pub(crate) mod rows;
 mod scalar;
+#[cfg(test)]
+mod tests;
 mod unpack;
 
 use format::{BLOCK, Format, LANES};
@@ -43,7 +45,11 @@ pub struct Matrix<'a> {
 
 /// Panels one after the other, the last one filled up with zeros.
 enum Packed {
-    Integers { format: Format, n_blocks: usize, panels: Aligned<u8> },
+    Integers {
+        format: Format,
+        n_blocks: usize,
+        panels: Aligned<u8>,
+    },
     /// `[panel, input, lane]`
     Floats(Aligned<f32>),
 }
@@ -118,11 +124,6 @@ impl<'a> Matrix<'a> {
 
     fn row_bytes(&self) -> usize {
         self.stored.bytes.len() / self.outputs
-    }
-
-    /// Outputs that some panels hold.
-    fn outputs_of(&self, panels: &std::ops::Range<usize>) -> usize {
-        (panels.end * LANES).min(self.outputs) - panels.start * LANES
     }
 
     fn n_panels(&self) -> usize {

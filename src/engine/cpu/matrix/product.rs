@@ -11,6 +11,7 @@ use super::kernels::{
 use super::rows::{PackedRows, TILE_ROWS};
 use super::{Matrix, Packed};
 use crate::engine::cpu::aligned::Aligned;
+use crate::engine::cpu::isa::{Isa, Vectorised};
 use crate::engine::cpu::pool::Pool;
 use crate::engine::cpu::shared::SharedMut;
 
@@ -48,19 +49,70 @@ pub struct Product<'m, 'w, 'y> {
     pub accumulate: bool,
 }
 
-/// A finished piece of a product: some rows times some outputs of one matrix.
-pub(super) struct Piece<'a> {
+/// Which part of which product: some rows times some outputs of one matrix.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
     /// Index of the matrix.
     pub matrix: usize,
     pub first_row: usize,
     pub rows: usize,
     pub first_output: usize,
     pub outputs: usize,
-    /// `[rows, stride]`, to be multiplied by the row's step.
-    pub sums: &'a [f32],
-    pub stride: usize,
-    /// `[rows]`
-    pub steps: &'a [f32],
+}
+
+/// What is done with finished parts of products. Each output is part of exactly one place.
+pub(super) trait Sink: Sync {
+    /// Called before the sums of a place are computed.
+    fn prepare(&self, place: &Place);
+
+    /// `sums`: `[rows, stride]`, to be multiplied by `steps`: `[rows]`.
+    fn finish(&self, place: &Place, sums: &[f32], stride: usize, steps: &[f32]);
+}
+
+/// Writes the outputs `y` of each product.
+struct Store<'y> {
+    isa: Isa,
+    targets: Vec<Target<'y>>,
+}
+
+struct Target<'y> {
+    y: SharedMut<'y, f32>,
+    outputs: usize,
+    accumulate: bool,
+}
+
+impl<'y> Store<'y> {
+    fn row(&self, place: &Place, row: usize) -> &'y mut [f32] {
+        let target = &self.targets[place.matrix];
+        let at = (place.first_row + row) * target.outputs + place.first_output;
+        // SAFETY: places are disjoint, and the one call that is busy with a place takes its rows one after the other.
+        unsafe { target.y.slice(at, place.outputs) }
+    }
+}
+
+impl Sink for Store<'_> {
+    /// Asks for the cache lines of `y`: arriving later, they would stall the stores and all behind them.
+    fn prepare(&self, place: &Place) {
+        #[cfg(target_arch = "x86_64")]
+        for row in 0..place.rows {
+            for line in self.row(place, row).chunks(16) {
+                // SAFETY: a prefetch of any address is harmless; this one is valid.
+                unsafe {
+                    std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
+                        line.as_ptr().cast(),
+                    );
+                }
+            }
+        }
+    }
+
+    fn finish(&self, place: &Place, sums: &[f32], stride: usize, steps: &[f32]) {
+        let accumulate = self.targets[place.matrix].accumulate;
+        for (row, step) in steps.iter().enumerate().take(place.rows) {
+            let sums = &sums[row * stride..][..place.outputs];
+            self.isa.vectorise(StoreRow { sums, step: *step, accumulate, to: self.row(place, row) });
+        }
+    }
 }
 
 /// Multiplies `x`, `[rows, inputs]`, by several matrices with as many inputs.
@@ -79,31 +131,41 @@ pub fn multiply_many(
         assert_eq!(product.y.len(), rows * product.matrix.outputs, "y must be [rows, outputs]");
     }
     let matrices: Vec<&Matrix<'_>> = products.iter().map(|product| product.matrix).collect();
-    let targets: Vec<(SharedMut<'_, f32>, usize, bool)> = products
-        .iter_mut()
-        .map(|product| (SharedMut::new(product.y), product.matrix.outputs, product.accumulate))
-        .collect();
-    let store = |piece: &Piece<'_>| {
-        let (y, outputs, accumulate) = &targets[piece.matrix];
-        for row in 0..piece.rows {
-            let sums = &piece.sums[row * piece.stride..][..piece.outputs];
-            let at = (piece.first_row + row) * outputs + piece.first_output;
-            // SAFETY: pieces are disjoint and each is finished by one call.
-            let to = unsafe { y.slice(at, piece.outputs) };
-            let step = piece.steps[row];
-            if *accumulate {
-                to.iter_mut().zip(sums).for_each(|(y, sum)| *y += sum * step);
-            } else {
-                to.iter_mut().zip(sums).for_each(|(y, sum)| *y = sum * step);
-            }
-        }
-    };
+    let Some(isa) = matrices.first().map(|matrix| matrix.isa) else { return };
+    let targets = products.iter_mut().map(|product| Target {
+        y: SharedMut::new(product.y),
+        outputs: product.matrix.outputs,
+        accumulate: product.accumulate,
+    });
+    let store = Store { isa, targets: targets.collect() };
     let few = rows <= STREAM_ROWS;
     workspace.pack(pool, &matrices, x, rows, if few { 1 } else { TILE_ROWS });
     if few {
         workspace.stream(pool, &matrices, rows, &store);
     } else {
         workspace.tiles(pool, &matrices, rows, &store);
+    }
+}
+
+/// Sums in steps to finished outputs of one row.
+struct StoreRow<'a> {
+    sums: &'a [f32],
+    step: f32,
+    accumulate: bool,
+    to: &'a mut [f32],
+}
+
+impl Vectorised for StoreRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let pairs = self.to.iter_mut().zip(self.sums);
+        if self.accumulate {
+            pairs.for_each(|(y, sum)| *y += sum * self.step);
+        } else {
+            pairs.for_each(|(y, sum)| *y = sum * self.step);
+        }
     }
 }
 
@@ -121,6 +183,15 @@ fn locate(matrices: &[&Matrix<'_>], mut index: usize, panels: usize) -> (usize, 
 
 fn count(matrices: &[&Matrix<'_>], panels: usize) -> usize {
     matrices.iter().map(|matrix| matrix.n_panels().div_ceil(panels)).sum()
+}
+
+impl Matrix<'_> {
+    /// The place of some rows and panels in the product with this matrix, the `number`-th.
+    fn place(&self, number: usize, first_row: usize, rows: usize, panels: &Range<usize>) -> Place {
+        let first_output = panels.start * LANES;
+        let outputs = (panels.end * LANES).min(self.outputs) - first_output;
+        Place { matrix: number, first_row, rows, first_output, outputs }
+    }
 }
 
 impl MatrixWorkspace {
@@ -144,16 +215,11 @@ impl MatrixWorkspace {
     }
 
     /// Few rows: panel after panel, each read once.
-    fn stream(
-        &self,
-        pool: &Pool,
-        matrices: &[&Matrix<'_>],
-        rows: usize,
-        finish: &(dyn Fn(&Piece<'_>) + Sync),
-    ) {
+    fn stream(&self, pool: &Pool, matrices: &[&Matrix<'_>], rows: usize, sink: &dyn Sink) {
         let all_floats = matrices.iter().all(|matrix| matches!(matrix.packed, Packed::Floats(_)));
         let n_streamed = if all_floats { 0 } else { rows };
-        let streamed: Vec<StreamRow<'_>> = (0..n_streamed).map(|row| self.integers.tile(row).into()).collect();
+        let streamed: Vec<StreamRow<'_>> =
+            (0..n_streamed).map(|row| self.integers.tile(row).into()).collect();
         // Float matrices have one kernel for few and many rows, of four panels.
         let grain = if all_floats { TILE_PANELS } else { STREAM_GRAIN };
         pool.for_each_slot(count(matrices, grain), 1, |slot, range| {
@@ -163,12 +229,12 @@ impl MatrixWorkspace {
                 let panels = group * grain..((group + 1) * grain).min(matrix.n_panels());
                 if matches!(matrix.packed, Packed::Integers { .. }) {
                     for panel in panels {
-                        self.stream_rows((number, matrix), panel, &streamed, finish);
+                        self.stream_rows((number, matrix), panel, &streamed, sink);
                     }
                 } else {
                     let mut slot = self.slot(slot);
                     for row_tile in 0..rows.div_ceil(TILE_ROWS) {
-                        self.float_tile((number, matrix), panels.clone(), row_tile, &mut slot, finish);
+                        self.float_tile((number, matrix), panels.clone(), row_tile, &mut slot, sink);
                     }
                 }
             }
@@ -181,7 +247,7 @@ impl MatrixWorkspace {
         (number, matrix): (usize, &Matrix<'_>),
         panel: usize,
         rows: &[StreamRow<'_>],
-        finish: &(dyn Fn(&Piece<'_>) + Sync),
+        sink: &dyn Sink,
     ) {
         let Packed::Integers { format, n_blocks, panels } = &matrix.packed else { return };
         let size = format.panel_bytes(*n_blocks);
@@ -202,28 +268,14 @@ impl MatrixWorkspace {
             } else {
                 return;
             };
-            finish(&Piece {
-                matrix: number,
-                first_row: first,
-                rows: n,
-                first_output: panel * LANES,
-                outputs: matrix.outputs_of(&(panel..panel + 1)),
-                sums: sums.as_flattened(),
-                stride: LANES,
-                steps: &self.integers.steps()[first..first + n],
-            });
+            let place = matrix.place(number, first, n, &(panel..panel + 1));
+            sink.finish(&place, sums.as_flattened(), LANES, &self.integers.steps()[first..first + n]);
             first += n;
         }
     }
 
     /// Many rows: 64 outputs at a time, expanded once per piece.
-    pub(super) fn tiles(
-        &self,
-        pool: &Pool,
-        matrices: &[&Matrix<'_>],
-        rows: usize,
-        finish: &(dyn Fn(&Piece<'_>) + Sync),
-    ) {
+    pub(super) fn tiles(&self, pool: &Pool, matrices: &[&Matrix<'_>], rows: usize, sink: &dyn Sink) {
         let n_tiles = count(matrices, TILE_PANELS);
         let row_tiles = rows.div_ceil(TILE_ROWS);
         let wanted = (PIECES_PER_THREAD * pool.threads()).div_ceil(n_tiles.max(1));
@@ -238,10 +290,10 @@ impl MatrixWorkspace {
                 let matrix = matrices[number];
                 let panels = tile * TILE_PANELS..((tile + 1) * TILE_PANELS).min(matrix.n_panels());
                 if matches!(matrix.packed, Packed::Integers { .. }) {
-                    self.integer_tiles((number, matrix), panels, row_range, &mut slot, finish);
+                    self.integer_tiles((number, matrix), panels, row_range, &mut slot, sink);
                 } else {
                     for row_tile in row_range {
-                        self.float_tile((number, matrix), panels.clone(), row_tile, &mut slot, finish);
+                        self.float_tile((number, matrix), panels.clone(), row_tile, &mut slot, sink);
                     }
                 }
             }
@@ -255,7 +307,7 @@ impl MatrixWorkspace {
         panels: Range<usize>,
         row_tiles: Range<usize>,
         slot: &mut Slot,
-        finish: &(dyn Fn(&Piece<'_>) + Sync),
+        sink: &dyn Sink,
     ) {
         let Packed::Integers { format, n_blocks, panels: bytes } = &matrix.packed else { return };
         let size = format.panel_bytes(*n_blocks);
@@ -278,19 +330,15 @@ impl MatrixWorkspace {
                     sums.fill(0.0);
                 }
                 let rows = self.integers.tile(row_tile);
+                let place = matrix.place(number, rows.first, rows.rows, &panels);
+                let last = from + here == *n_blocks;
+                if last {
+                    sink.prepare(&place);
+                }
                 let operands = TileOperands::new(&rows, from, here);
                 multiply_tile(matrix.isa, *format, rows.rows, &operands, &slot.tile, sums);
-                if from + here == *n_blocks {
-                    finish(&Piece {
-                        matrix: number,
-                        first_row: rows.first,
-                        rows: rows.rows,
-                        first_output: panels.start * LANES,
-                        outputs: matrix.outputs_of(&panels),
-                        sums,
-                        stride: TILE_LANES,
-                        steps: rows.steps,
-                    });
+                if last {
+                    sink.finish(&place, sums, TILE_LANES, rows.steps);
                 }
             }
         }
@@ -303,7 +351,7 @@ impl MatrixWorkspace {
         panels: Range<usize>,
         row_tile: usize,
         slot: &mut Slot,
-        finish: &(dyn Fn(&Piece<'_>) + Sync),
+        sink: &dyn Sink,
     ) {
         let Packed::Floats(values) = &matrix.packed else { return };
         let size = matrix.inputs * LANES;
@@ -312,17 +360,10 @@ impl MatrixWorkspace {
         slot.sums.reserve(TILE_SUMS);
         let sums = slot.sums.first_chunk_mut::<TILE_SUMS>().expect("room was made");
         let (first_row, rows, x) = self.floats.tile(row_tile);
+        let place = matrix.place(number, first_row, rows, &panels);
+        sink.prepare(&place);
         float::multiply_tile(matrix.isa, rows, x, four, sums);
-        finish(&Piece {
-            matrix: number,
-            first_row,
-            rows,
-            first_output: panels.start * LANES,
-            outputs: matrix.outputs_of(&panels),
-            sums,
-            stride: TILE_LANES,
-            steps: &[1.0; TILE_ROWS],
-        });
+        sink.finish(&place, sums, TILE_LANES, &[1.0; TILE_ROWS]);
     }
 
     fn slot(&self, index: usize) -> MutexGuard<'_, Slot> {

@@ -94,7 +94,14 @@ fn put_block(dtype: TensorType, format: Format, row: &[u8], block: usize, lane: 
 
 /// `F16`, `BF16` and, through its values, `Q2_K`.
 #[inline(always)]
-fn put_floats(dtype: TensorType, row: &[u8], block: usize, lane: usize, quants: &mut [u8], scales: &mut [u8]) {
+fn put_floats(
+    dtype: TensorType,
+    row: &[u8],
+    block: usize,
+    lane: usize,
+    quants: &mut [u8],
+    scales: &mut [u8],
+) {
     /// Adding it leaves the rounded integer in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
     let mut values = [0.0; BLOCK];
@@ -102,11 +109,8 @@ fn put_floats(dtype: TensorType, row: &[u8], block: usize, lane: usize, quants: 
     let largest_bits = values.iter().fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
     let largest = f32::from_bits(largest_bits);
     let mut words = [0i16; BLOCK];
-    let scale = if !largest.is_finite() {
-        half::bf16::NAN.to_bits()
-    } else {
-        bf16_at_least(largest / FLOAT_LIMIT)
-    };
+    let scale =
+        if !largest.is_finite() { half::bf16::NAN.to_bits() } else { bf16_at_least(largest / FLOAT_LIMIT) };
     if bf16_to_f32(scale) >= SMALLEST_SCALE {
         let inverse = 1.0 / bf16_to_f32(scale);
         for (word, value) in words.iter_mut().zip(values) {
@@ -172,7 +176,8 @@ fn put_large(dtype: TensorType, stored: &[u8], j: usize, lane: usize, quants: &m
             let nibbles: [u8; 16] = std::array::from_fn(|i| bits[i].0 | bits[i + 16].0 << 4);
             put_nibbles(quants, lane, &nibbles);
             for vector in 0..2 {
-                let field = |pair: usize, odd: usize| u32::from(bits[16 * vector + 2 * pair + odd].1) << (2 * pair);
+                let field =
+                    |pair: usize, odd: usize| u32::from(bits[16 * vector + 2 * pair + odd].1) << (2 * pair);
                 let words = [0, 1].map(|odd| (0..8).fold(0, |all, pair| all | field(pair, odd)));
                 put_u32(quants, 4 + vector, lane, words[0] | words[1] << 16);
             }

@@ -72,19 +72,17 @@ impl PackedRows {
             let first = index * tile_rows;
             let n = tile_rows.min(rows - first);
             // SAFETY: tiles are disjoint parts of the four buffers, and each tile is packed by one call.
-            let mut target = unsafe {
-                Target {
-                    rows: n,
+            let target = unsafe {
+                PackTile {
+                    values: &x[first * inputs..][..n * inputs],
+                    inputs,
                     pairs: pairs.slice(first * n_blocks * PAIRS, n * n_blocks * PAIRS),
                     sums: sums.slice(first * n_blocks, n * n_blocks),
                     half_sums: half_sums.slice(first * n_blocks * 2, n * n_blocks * 2),
                     steps: steps.slice(first, n),
                 }
             };
-            for row in 0..n {
-                let values = &x[(first + row) * inputs..][..inputs];
-                isa.vectorise(PackRow { values, row, target: &mut target });
-            }
+            isa.vectorise(target);
         };
         if tile_rows == 1 {
             (0..rows).for_each(tile);
@@ -94,21 +92,9 @@ impl PackedRows {
         }
     }
 
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
     /// Value of one integer step, per row.
     pub fn steps(&self) -> &[f32] {
         &self.steps[..self.rows]
-    }
-
-    pub fn n_blocks(&self) -> usize {
-        self.n_blocks
-    }
-
-    pub fn n_tiles(&self) -> usize {
-        self.rows.div_ceil(self.tile_rows)
     }
 
     /// Tile `index`.
@@ -127,59 +113,83 @@ impl PackedRows {
     }
 }
 
-/// One tile being packed.
-struct Target<'a> {
-    rows: usize,
+/// Packs one tile of rows.
+struct PackTile<'a> {
+    /// `[rows, inputs]`
+    values: &'a [f32],
+    inputs: usize,
     pairs: &'a mut [u32],
     sums: &'a mut [f32],
     half_sums: &'a mut [i32],
     steps: &'a mut [f32],
 }
 
-/// Packs one row of a tile.
-struct PackRow<'a, 'b> {
-    values: &'a [f32],
-    row: usize,
-    target: &'a mut Target<'b>,
-}
-
-impl Vectorised for PackRow<'_, '_> {
+impl Vectorised for PackTile<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let Self { values, row, target } = self;
-        let largest_bits = values.iter().fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
-        let largest = f32::from_bits(largest_bits);
-        let (step, inverse) = match largest {
-            _ if !largest.is_finite() => (f32::NAN, 0.0),
-            _ if largest < SMALLEST_MAXIMUM => (0.0, 0.0),
-            _ => (largest / ACTIVATION_LIMIT as f32, ACTIVATION_LIMIT as f32 / largest),
-        };
-        target.steps[row] = step;
-        let rows = target.rows;
-        for block in 0..target.sums.len() / rows {
+        match self.steps.len() {
+            1 => self.pack::<1>(),
+            2 => self.pack::<2>(),
+            3 => self.pack::<3>(),
+            4 => self.pack::<4>(),
+            5 => self.pack::<5>(),
+            _ => self.pack::<TILE_ROWS>(),
+        }
+    }
+}
+
+impl PackTile<'_> {
+    #[inline(always)]
+    fn pack<const R: usize>(self) {
+        let mut inverses = [0.0; R];
+        for (row, inverse) in inverses.iter_mut().enumerate() {
+            (self.steps[row], *inverse) = step_of(&self.values[row * self.inputs..][..self.inputs]);
+        }
+        for block in 0..self.sums.len() / R {
             let from = block * BLOCK;
-            let mut integers = [0i32; BLOCK];
-            if step > 0.0 {
-                match values[from..].first_chunk::<BLOCK>() {
-                    Some(chunk) => quantise(chunk, inverse, &mut integers),
-                    None => {
-                        let mut padded = [0.0; BLOCK];
-                        padded[..values.len() - from].copy_from_slice(&values[from..]);
-                        quantise(&padded, inverse, &mut integers);
+            let n = BLOCK.min(self.inputs - from);
+            let mut words = [[0u32; PAIRS]; R];
+            for (row, words) in words.iter_mut().enumerate() {
+                let mut integers = [0i32; BLOCK];
+                let values = &self.values[row * self.inputs + from..][..n];
+                // Zero for rows of zeros, and for those that are not finite: their values are not numbers to round.
+                if inverses[row] != 0.0 {
+                    match values.first_chunk::<BLOCK>() {
+                        Some(values) => quantise(values, inverses[row], &mut integers),
+                        None => {
+                            let mut padded = [0.0; BLOCK];
+                            padded[..n].copy_from_slice(values);
+                            quantise(&padded, inverses[row], &mut integers);
+                        }
                     }
                 }
+                let low: i32 = integers[..PAIRS].iter().sum();
+                let high: i32 = integers[PAIRS..].iter().sum();
+                self.sums[block * R + row] = (low + high) as f32;
+                self.half_sums[(block * R + row) * 2..][..2].copy_from_slice(&[low, high]);
+                for (word, [even, odd]) in words.iter_mut().zip(integers.as_chunks::<2>().0) {
+                    *word = (*even as u32 & 0xffff) | (*odd as u32) << 16;
+                }
             }
-            let low: i32 = integers[..PAIRS].iter().sum();
-            let high: i32 = integers[PAIRS..].iter().sum();
-            target.sums[block * rows + row] = (low + high) as f32;
-            target.half_sums[(block * rows + row) * 2..][..2].copy_from_slice(&[low, high]);
-            let words = &mut target.pairs[block * PAIRS * rows..][..PAIRS * rows];
-            for (pair, word) in integers.as_chunks::<2>().0.iter().zip(words.chunks_exact_mut(rows)) {
-                word[row] = (pair[0] as u32 & 0xffff) | (pair[1] as u32) << 16;
+            let pairs = &mut self.pairs[block * PAIRS * R..][..PAIRS * R];
+            for (pair, to) in pairs.as_chunks_mut::<R>().0.iter_mut().enumerate() {
+                *to = std::array::from_fn(|row| words[row][pair]);
             }
         }
+    }
+}
+
+/// Value of one integer step for a row, and its inverse.
+#[inline(always)]
+fn step_of(values: &[f32]) -> (f32, f32) {
+    let largest_bits = values.iter().fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
+    let largest = f32::from_bits(largest_bits);
+    match largest {
+        _ if !largest.is_finite() => (f32::NAN, 0.0),
+        _ if largest < SMALLEST_MAXIMUM => (0.0, 0.0),
+        _ => (largest / ACTIVATION_LIMIT as f32, ACTIVATION_LIMIT as f32 / largest),
     }
 }
 
