@@ -16,4 +16,5 @@ pub mod demo;
 pub mod engine;
 pub mod eval;
 pub mod model;
+pub mod named;
 pub mod rope;

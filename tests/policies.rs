@@ -4,6 +4,7 @@ mod common;
 
 use common::{Setup, kl_divergence, one_shot};
 use ropex::model::{DynamicPolicy, Want};
+use ropex::named::Named;
 use serde_json::{Value, json};
 
 const VOCAB: usize = 300;
@@ -74,9 +75,9 @@ fn policies_against_one_shot_forwards() {
     );
     println!("|---|---|---|---|");
     for (name, rope) in methods() {
-        for policy in DynamicPolicy::ALL {
+        for &policy in DynamicPolicy::ALL {
             let (reached, planned) = divergences(&rope, policy);
-            println!("| {name} | {policy} | {reached:.1e} | {planned:.1e} |");
+            println!("| {name} | {} | {reached:.1e} | {planned:.1e} |", policy.name());
             match policy {
                 DynamicPolicy::Recompute => assert!(reached <= SAME_NATS, "{name}: {reached}"),
                 DynamicPolicy::Planned => assert!(planned <= SAME_NATS, "{name}: {planned}"),
@@ -91,7 +92,7 @@ fn policies_against_one_shot_forwards() {
 #[test]
 fn d052_no_state_is_carried_from_one_text_to_the_next() {
     let (_, rope) = &methods()[0];
-    for policy in DynamicPolicy::ALL {
+    for &policy in DynamicPolicy::ALL {
         let model = setup(rope, policy).load(LENGTH);
         let short = |_| {
             let mut session = model.session(LENGTH).unwrap();
@@ -99,7 +100,7 @@ fn d052_no_state_is_carried_from_one_text_to_the_next() {
         };
         let before = short(());
         one_shot(&*model, &tokens());
-        assert_eq!(before, short(()), "{policy}");
+        assert_eq!(before, short(()), "{}", policy.name());
     }
 }
 

@@ -22,6 +22,7 @@ use self::report::Format;
 use crate::checkpoint::hub::HubOptions;
 use crate::engine::candle::DeviceName;
 use crate::model::load::EngineName;
+use crate::named::Named;
 
 /// Stretch the context window of Llama- and Qwen-family checkpoints: rewrite their rotary position embedding, then
 /// generate, measure perplexity and inspect. Without `--model`, a small demonstration checkpoint inside the program is used.
@@ -66,7 +67,7 @@ struct GlobalArgs {
     #[arg(long, global = true, value_name = "DEVICE", default_value = "cpu")]
     device: DeviceName,
     /// What computes: auto (the best one for the device) or candle (plain tensor operations)
-    #[arg(long, global = true, value_name = "ENGINE", default_value_t = EngineName::Auto)]
+    #[arg(long, global = true, value_name = "ENGINE", default_value = "auto", value_parser = EngineName::parse)]
     engine: EngineName,
     /// Open no network connection: use only files that are already here
     #[arg(long, global = true)]

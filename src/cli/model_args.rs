@@ -16,6 +16,7 @@ use crate::engine::KvType;
 use crate::model::load::{LoadOptions, load};
 use crate::model::memory::MemoryPlan;
 use crate::model::{DecoderOptions, DynamicPolicy, LanguageModel, ModelConfig};
+use crate::named::Named;
 
 /// Which checkpoint.
 #[derive(Debug, Clone, clap::Args)]
@@ -38,7 +39,7 @@ pub struct ModelArgs {
 #[command(next_help_heading = "Model")]
 pub struct MemoryArgs {
     /// Number format of cached keys and values: f32, f16 or bf16
-    #[arg(long, value_name = "TYPE", default_value_t = KvType::F32)]
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = KvType::parse)]
     pub kv_type: KvType,
     /// Tokens that go through the layers together
     #[arg(long, value_name = "TOKENS", default_value_t = DecoderOptions::DEFAULT_PREFILL_CHUNK, value_parser = parse_length)]

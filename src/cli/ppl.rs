@@ -18,6 +18,7 @@ use crate::eval::document::Document;
 use crate::eval::perplexity::{Perplexity, PerplexityError, PerplexityRequest, Score, perplexity, plan};
 use crate::eval::windows::{BosPlacement, Rule, WindowError};
 use crate::model::ensure_within_limit;
+use crate::named::Named;
 
 /// Measure the perplexity of texts at a given context length
 ///
@@ -39,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "TOKENS", value_parser = parse_length)]
     stride: Option<usize>,
     /// strided: every token once, windows overlap; llama.cpp: disjoint windows, second halves scored
-    #[arg(long, default_value_t = Rule::Strided)]
+    #[arg(long, default_value = "strided", value_parser = Rule::parse)]
     rule: Rule,
     /// Beginning-of-sequence token: as the tokenizer says, in every window, in the first one, or nowhere
     #[arg(long, value_enum, default_value = "auto")]
@@ -242,7 +243,7 @@ fn result_json(found: &Perplexity, request: &PerplexityRequest) -> Value {
 fn table(found: &Perplexity, request: &PerplexityRequest) -> Table {
     let title = format!(
         "perplexity, rule {}, context {}{}",
-        request.rule,
+        request.rule.name(),
         request.context,
         match request.rule {
             Rule::Strided => format!(", stride {}", request.stride),

@@ -10,6 +10,7 @@ use super::CommandError;
 use super::values::parse_length;
 use crate::checkpoint::rope::{Factor, Method, RopeOverrides};
 use crate::model::DynamicPolicy;
+use crate::named::Named;
 use crate::rope::LongRopeSelect;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -67,7 +68,7 @@ pub struct RopeArgs {
     rope_parameters: Option<String>,
     /// When frequencies depend on the length: `planned` fixes them once at prompt + new tokens, `current` follows the length and
     /// rotates cached keys anew, `recompute` also runs the prefix again
-    #[arg(long, value_name = "POLICY", default_value_t = DynamicPolicy::Planned)]
+    #[arg(long, value_name = "POLICY", default_value = "planned", value_parser = DynamicPolicy::parse)]
     pub dynamic: DynamicPolicy,
     /// Go beyond the limit (original context x factor)
     #[arg(long)]

@@ -6,10 +6,8 @@
 
 pub mod candle;
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::checkpoint::tensor::TensorView;
+use crate::named::Named;
 use crate::rope::{Pairing, Table};
 
 /// Why an engine could not load or compute.
@@ -17,8 +15,6 @@ use crate::rope::{Pairing, Table};
 pub enum EngineError {
     #[error("tensor `{name}` has shape {found:?}, expected {expected:?}")]
     Shape { name: String, found: Vec<usize>, expected: Vec<usize> },
-    #[error("engine `candle` cannot hold a cache of type `{0}`; it accepts f32, f16, bf16")]
-    KvType(KvType),
     #[error("device `{device}` is not usable: {reason}")]
     Device { device: String, reason: String },
     #[error("cache is full: {capacity} tokens planned, {wanted} wanted")]
@@ -119,16 +115,6 @@ pub enum KvType {
 }
 
 impl KvType {
-    pub const ALL: [KvType; 3] = [KvType::F32, KvType::F16, KvType::BF16];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            KvType::F32 => "f32",
-            KvType::F16 => "f16",
-            KvType::BF16 => "bf16",
-        }
-    }
-
     pub fn size_bytes(self) -> usize {
         match self {
             KvType::F32 => 4,
@@ -137,21 +123,16 @@ impl KvType {
     }
 }
 
-impl fmt::Display for KvType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+impl Named for KvType {
+    const WHAT: &'static str = "cache type";
+    const ALL: &'static [Self] = &[Self::F32, Self::F16, Self::BF16];
 
-impl FromStr for KvType {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let accepted = || KvType::ALL.map(KvType::name).join(", ");
-        KvType::ALL
-            .into_iter()
-            .find(|t| t.name() == text)
-            .ok_or_else(|| format!("unknown cache type `{text}`; accepted: {}", accepted()))
+    fn name(self) -> &'static str {
+        match self {
+            KvType::F32 => "f32",
+            KvType::F16 => "f16",
+            KvType::BF16 => "bf16",
+        }
     }
 }
 

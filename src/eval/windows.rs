@@ -1,8 +1,8 @@
 //! Which tokens are scored in which window: the part of a perplexity rule that is pure counting.
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
+
+use crate::named::Named;
 
 /// A published way to cut a text into windows and to score them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,32 +15,15 @@ pub enum Rule {
     LlamaCpp,
 }
 
-impl Rule {
-    pub const ALL: [Rule; 2] = [Rule::Strided, Rule::LlamaCpp];
+impl Named for Rule {
+    const WHAT: &'static str = "rule";
+    const ALL: &'static [Self] = &[Self::Strided, Self::LlamaCpp];
 
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Rule::Strided => "strided",
             Rule::LlamaCpp => "llama.cpp",
         }
-    }
-}
-
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Rule {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let accepted = || Rule::ALL.map(Rule::name).join(", ");
-        Rule::ALL
-            .into_iter()
-            .find(|rule| rule.name() == text)
-            .ok_or_else(|| format!("unknown rule `{text}`; accepted: {}", accepted()))
     }
 }
 
@@ -57,7 +40,7 @@ pub enum BosPlacement {
 /// Why a text cannot be cut into windows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
-    #[error("rule `{rule}` needs at least {needed} tokens, the text has {found}")]
+    #[error("rule `{}` needs at least {needed} tokens, the text has {found}", .rule.name())]
     TooShort { rule: Rule, needed: usize, found: usize },
     #[error("the stride of {stride} must be between 1 and {most}, the text tokens in a window of {context}")]
     Stride { stride: usize, most: usize, context: usize },

@@ -1,13 +1,11 @@
 //! From an opened checkpoint to a model that runs.
 
-use std::fmt;
-use std::str::FromStr;
-
 use super::weights::assemble;
 use super::{Decoder, DecoderOptions, LanguageModel, ModelConfig, ModelError};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::rope::RopeSettings;
 use crate::engine::candle::{CandleEngine, DeviceName, WeightFormat};
+use crate::named::Named;
 
 /// What computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,32 +17,15 @@ pub enum EngineName {
     Candle,
 }
 
-impl EngineName {
-    pub const ALL: [EngineName; 2] = [EngineName::Auto, EngineName::Candle];
+impl Named for EngineName {
+    const WHAT: &'static str = "engine";
+    const ALL: &'static [Self] = &[Self::Auto, Self::Candle];
 
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             EngineName::Auto => "auto",
             EngineName::Candle => "candle",
         }
-    }
-}
-
-impl fmt::Display for EngineName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for EngineName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let accepted = || EngineName::ALL.map(EngineName::name).join(", ");
-        EngineName::ALL
-            .into_iter()
-            .find(|engine| engine.name() == text)
-            .ok_or_else(|| format!("unknown engine `{text}`; accepted: {}", accepted()))
     }
 }
 

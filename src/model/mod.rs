@@ -8,15 +8,13 @@ pub mod memory;
 pub mod session;
 pub mod weights;
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::checkpoint::ConfigError;
 use crate::checkpoint::gguf::GgufError;
 use crate::checkpoint::rope::RopeConfigError;
 use crate::checkpoint::rope::RopeSettings;
 use crate::checkpoint::tokenizer::TokenizerError;
 use crate::engine::EngineError;
+use crate::named::Named;
 use crate::rope::RopeError;
 
 pub use config::ModelConfig;
@@ -83,34 +81,16 @@ pub enum DynamicPolicy {
     Recompute,
 }
 
-impl DynamicPolicy {
-    pub const ALL: [DynamicPolicy; 3] =
-        [DynamicPolicy::Planned, DynamicPolicy::Current, DynamicPolicy::Recompute];
+impl Named for DynamicPolicy {
+    const WHAT: &'static str = "policy";
+    const ALL: &'static [Self] = &[Self::Planned, Self::Current, Self::Recompute];
 
-    pub fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             DynamicPolicy::Planned => "planned",
             DynamicPolicy::Current => "current",
             DynamicPolicy::Recompute => "recompute",
         }
-    }
-}
-
-impl fmt::Display for DynamicPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for DynamicPolicy {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let accepted = || DynamicPolicy::ALL.map(DynamicPolicy::name).join(", ");
-        DynamicPolicy::ALL
-            .into_iter()
-            .find(|policy| policy.name() == text)
-            .ok_or_else(|| format!("unknown policy `{text}`; accepted: {}", accepted()))
     }
 }
 

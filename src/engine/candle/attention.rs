@@ -54,9 +54,22 @@ pub fn attention(
     start: usize,
     window: Option<usize>,
 ) -> Result<Tensor, EngineError> {
+    let (n_heads, tokens, _) = q.dims3()?;
+    let rows = (SCORES_PER_BLOCK / (n_heads * (start + tokens))).clamp(1, tokens);
+    attention_in_blocks(q, k, v, start, window, rows)
+}
+
+/// [`attention`] with `rows` queries of every head at a time.
+pub fn attention_in_blocks(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    start: usize,
+    window: Option<usize>,
+    rows: usize,
+) -> Result<Tensor, EngineError> {
     let (n_heads, tokens, head_dim) = q.dims3()?;
     let q = (q / (head_dim as f64).sqrt())?;
-    let rows = (SCORES_PER_BLOCK / (n_heads * (start + tokens))).clamp(1, tokens);
     let mut blocks = Vec::with_capacity(tokens.div_ceil(rows));
     for first in (0..tokens).step_by(rows) {
         let rows = rows.min(tokens - first);

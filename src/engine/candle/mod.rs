@@ -5,6 +5,8 @@
 mod attention;
 mod device;
 mod head;
+#[cfg(test)]
+mod tests;
 mod weights;
 mod workspace;
 
