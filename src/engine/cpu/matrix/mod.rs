@@ -14,6 +14,7 @@ mod expand;
 mod float;
 pub(crate) mod format;
 mod half_bits;
+mod head;
 pub(crate) mod kernels;
 mod product;
 mod repack;
