@@ -5,9 +5,9 @@
 
 use std::arch::x86_64::*;
 
-use super::format::{Format, GROUP, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::{ExpandedTile, StreamRow, TILE_LANES, TILE_PANELS, TileOperands};
-use super::rows::TILE_ROWS;
+use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, nibble_pairs};
+use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS};
+use super::rows::{PackedRow, TILE_ROWS};
 
 /// `sum + a0 * b0 + a1 * b1` in each 32-bit lane, on 16-bit integers; exact.
 ///
@@ -189,35 +189,41 @@ pub unsafe fn expand<const F: usize>(panel: &[u8], first: usize, place: usize, t
 /// registers, then one multiplication by the scales into the sums.
 #[inline(always)]
 unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
-    x: &TileOperands<'_>,
+    rows: &[PackedRow<'_>; R],
     w: &ExpandedTile,
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
     let n_blocks = w.n_blocks();
-    assert!(x.pairs.len() >= n_blocks * PAIRS * R && x.sums.len() >= n_blocks * R);
+    assert!(rows.iter().all(|row| row.n_blocks() == n_blocks && row.integers.len() == n_blocks * BLOCK));
+    let addresses = [&rows[0], &rows[1 % R]].map(|row| row.integers.as_ptr().addr());
+    let next_tile = addresses[1].wrapping_sub(addresses[0]).wrapping_mul(R);
     for block in 0..n_blocks {
         let (words, scales, minima) = w.block(block);
-        // SAFETY: lengths of `x` are checked above, those of the block are array lengths; the caller's instruction set.
+        // SAFETY: rows and tile have as many blocks (checked above), the rest are array lengths; the caller's
+        // instruction set.
         unsafe {
             // Hides the address from the compiler, which would otherwise keep the sums of all blocks in registers that
             // it does not have, and spill them twice.
             let mut to_sums = sums.as_mut_ptr();
             std::arch::asm!("/* {0} */", inout(reg) to_sums, options(nostack, preserves_flags));
+            let x = rows.each_ref().map(|row| row.integers.as_ptr().add(block * BLOCK).cast::<i32>());
+            for x in x {
+                // The same block of the rows of the next tile: a prefetch past the end does nothing.
+                _mm_prefetch::<_MM_HINT_T0>(x.wrapping_byte_add(next_tile).cast());
+            }
             let mut products = [[_mm512_setzero_si512(); TILE_PANELS]; R];
-            let mut pairs = x.pairs.as_ptr().add(block * PAIRS * R);
             let mut words = words.as_ptr();
-            for _ in 0..PAIRS {
+            for pair in 0..PAIRS {
                 let mut columns = [_mm512_setzero_si512(); TILE_PANELS];
                 for (c, column) in columns.iter_mut().enumerate() {
                     *column = _mm512_load_si512(words.add(c * 2 * LANES).cast());
                 }
                 for (r, products) in products.iter_mut().enumerate() {
-                    let pair = _mm512_set1_epi32(*pairs.add(r) as i32);
+                    let pair = _mm512_set1_epi32(x[r].add(pair).read_unaligned());
                     for (product, column) in products.iter_mut().zip(columns) {
                         *product = dot::<VNNI>(*product, pair, column);
                     }
                 }
-                pairs = pairs.add(R);
                 words = words.add(TILE_LANES * 2);
             }
             for c in 0..TILE_PANELS {
@@ -228,7 +234,7 @@ unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
                         _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(products[c]), _mm512_loadu_ps(to));
                     if MINIMA {
                         let minimum = _mm512_load_ps(minima.as_ptr().add(c * LANES));
-                        let row_sum = _mm512_set1_ps(*x.sums.as_ptr().add(block * R + r));
+                        let row_sum = _mm512_set1_ps(*rows[r].sums.as_ptr().add(block));
                         sum = _mm512_fmadd_ps(minimum, row_sum, sum);
                     }
                     _mm512_storeu_ps(to, sum);
@@ -244,12 +250,12 @@ unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
 /// Needs AVX-512 F, BW, DQ and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub unsafe fn tile<const R: usize, const MINIMA: bool>(
-    x: &TileOperands<'_>,
+    rows: &[PackedRow<'_>; R],
     w: &ExpandedTile,
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
     // SAFETY: the features of this function.
-    unsafe { tile_body::<R, MINIMA, false>(x, w, sums) }
+    unsafe { tile_body::<R, MINIMA, false>(rows, w, sums) }
 }
 
 /// As [`tile`].
@@ -258,12 +264,12 @@ pub unsafe fn tile<const R: usize, const MINIMA: bool>(
 /// Needs AVX-512 F, BW, DQ, VL and VNNI.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub unsafe fn tile_vnni<const R: usize, const MINIMA: bool>(
-    x: &TileOperands<'_>,
+    rows: &[PackedRow<'_>; R],
     w: &ExpandedTile,
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
     // SAFETY: the features of this function.
-    unsafe { tile_body::<R, MINIMA, true>(x, w, sums) }
+    unsafe { tile_body::<R, MINIMA, true>(rows, w, sums) }
 }
 
 /// `R` rows times one panel, integers taken apart in registers.
@@ -271,13 +277,13 @@ pub unsafe fn tile_vnni<const R: usize, const MINIMA: bool>(
 unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
     panel: &[u8],
     n_blocks: usize,
-    rows: &[StreamRow<'_>; R],
+    rows: &[PackedRow<'_>; R],
     sums: &mut [[f32; LANES]; R],
 ) {
     let format = Format::ALL[F];
     assert!(panel.len() >= format.panel_bytes(n_blocks));
     for row in rows {
-        assert!(row.pairs.len() >= n_blocks * PAIRS);
+        assert!(row.integers.len() >= n_blocks * BLOCK);
         assert!(row.sums.len() >= n_blocks && row.half_sums.len() >= n_blocks * 2);
     }
     // SAFETY: lengths are checked above; the caller's instruction set.
@@ -294,14 +300,14 @@ unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
             let integers = pairs::<F>(record);
             let (scale, minimum) = scales_of::<F>(scales, header);
             for (row, total) in rows.iter().zip(&mut totals) {
-                let x = row.pairs.as_ptr().add(block * PAIRS);
+                let x = row.integers.as_ptr().add(block * BLOCK).cast::<i32>();
                 let mut halves = [0, 1].map(|half| {
                     let offset = format.offset() * *row.half_sums.as_ptr().add(block * 2 + half);
                     _mm512_set1_epi32(-offset)
                 });
                 for (pair, integers) in integers.into_iter().enumerate() {
                     let half = &mut halves[pair / (PAIRS / 2)];
-                    *half = dot::<VNNI>(*half, integers, _mm512_set1_epi32(*x.add(pair) as i32));
+                    *half = dot::<VNNI>(*half, integers, _mm512_set1_epi32(x.add(pair).read_unaligned()));
                 }
                 if matches!(format.scales(), Scales::Six) {
                     let factors = factors(scales);
@@ -330,7 +336,7 @@ unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
 pub unsafe fn stream<const F: usize, const R: usize>(
     panel: &[u8],
     n_blocks: usize,
-    rows: &[StreamRow<'_>; R],
+    rows: &[PackedRow<'_>; R],
     sums: &mut [[f32; LANES]; R],
 ) {
     // SAFETY: the features of this function.
@@ -345,7 +351,7 @@ pub unsafe fn stream<const F: usize, const R: usize>(
 pub unsafe fn stream_vnni<const F: usize, const R: usize>(
     panel: &[u8],
     n_blocks: usize,
-    rows: &[StreamRow<'_>; R],
+    rows: &[PackedRow<'_>; R],
     sums: &mut [[f32; LANES]; R],
 ) {
     // SAFETY: the features of this function.

@@ -6,7 +6,6 @@
 use super::Matrix;
 use super::kernels::TILE_LANES;
 use super::product::{MatrixWorkspace, Place, Sink};
-use super::rows::TILE_ROWS;
 use crate::engine::cpu::isa::{Isa, Vectorised};
 use crate::engine::cpu::pool::Pool;
 use crate::engine::cpu::shared::SharedMut;
@@ -55,7 +54,7 @@ impl Matrix<'_> {
             slices: SharedMut::new(&mut slices),
             target_logits: SharedMut::new(&mut target_logits),
         };
-        workspace.pack(pool, &[self], x, rows, TILE_ROWS);
+        workspace.pack(pool, &[self], x, rows);
         workspace.tiles(pool, &[self], rows, &sink);
         let merged = (0..rows).map(|row| log_sum(slices[row..].iter().step_by(rows)));
         merged.zip(&target_logits).map(|(log_sum, logit)| (f64::from(*logit) - log_sum) as f32).collect()

@@ -7,8 +7,8 @@
 use super::expand::{Expanded, WORDS, expand};
 #[cfg(target_arch = "x86_64")]
 use super::format::with_format;
-use super::format::{Format, LANES, PAIRS};
-use super::rows::{TILE_ROWS, TileOfRows};
+use super::format::{Format, LANES};
+use super::rows::{PackedRow, TILE_ROWS};
 use super::scalar;
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::isa::{Isa, Vectorised};
@@ -125,68 +125,35 @@ impl Vectorised for FillPanel<'_> {
     }
 }
 
-/// Activations of one tile of rows, for the blocks that are multiplied.
-#[derive(Clone, Copy)]
-pub struct TileOperands<'a> {
-    /// `[block, pair, row]`
-    pub pairs: &'a [u32],
-    /// `[block, row]`
-    pub sums: &'a [f32],
-}
-
-impl<'a> TileOperands<'a> {
-    /// Blocks `first..first + n_blocks` of `rows`.
-    pub fn new(rows: &TileOfRows<'a>, first: usize, n_blocks: usize) -> Self {
-        Self {
-            pairs: &rows.pairs[first * PAIRS * rows.rows..][..n_blocks * PAIRS * rows.rows],
-            sums: &rows.sums[first * rows.rows..][..n_blocks * rows.rows],
-        }
-    }
-}
-
-/// One row of activations.
-#[derive(Clone, Copy)]
-pub struct StreamRow<'a> {
-    /// `[block, pair]`
-    pub pairs: &'a [u32],
-    /// `[block]`
-    pub sums: &'a [f32],
-    /// `[block, 2]`
-    pub half_sums: &'a [i32],
-}
-
-impl<'a> From<TileOfRows<'a>> for StreamRow<'a> {
-    fn from(tile: TileOfRows<'a>) -> Self {
-        debug_assert_eq!(tile.rows, 1);
-        Self { pairs: tile.pairs, sums: tile.sums, half_sums: tile.half_sums }
-    }
-}
-
 /// Adds to `sums` (`[rows, 64]`) the products of `rows` rows (at most 6) with a tile, in steps of the rows' quantisation.
+///
+/// # Panics
+/// When there are no rows, or a row has another number of blocks than the tile.
 pub fn multiply_tile(
     isa: Isa,
     format: Format,
-    rows: usize,
-    x: &TileOperands<'_>,
+    rows: &[PackedRow<'_>],
     w: &ExpandedTile,
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
+    assert!(rows.iter().all(|row| row.n_blocks() == w.n_blocks()));
     let minima = format.scales().has_minimum();
     macro_rules! by_rows {
         ($($kernel:ident)::+) => {
-            match (rows, minima) {
-                (1, false) => $($kernel)::+::<1, false>(x, w, sums),
-                (2, false) => $($kernel)::+::<2, false>(x, w, sums),
-                (3, false) => $($kernel)::+::<3, false>(x, w, sums),
-                (4, false) => $($kernel)::+::<4, false>(x, w, sums),
-                (5, false) => $($kernel)::+::<5, false>(x, w, sums),
-                (_, false) => $($kernel)::+::<6, false>(x, w, sums),
-                (1, true) => $($kernel)::+::<1, true>(x, w, sums),
-                (2, true) => $($kernel)::+::<2, true>(x, w, sums),
-                (3, true) => $($kernel)::+::<3, true>(x, w, sums),
-                (4, true) => $($kernel)::+::<4, true>(x, w, sums),
-                (5, true) => $($kernel)::+::<5, true>(x, w, sums),
-                (_, true) => $($kernel)::+::<6, true>(x, w, sums),
+            match (rows.len(), minima) {
+                (1, false) => $($kernel)::+::<1, false>(first(rows), w, sums),
+                (2, false) => $($kernel)::+::<2, false>(first(rows), w, sums),
+                (3, false) => $($kernel)::+::<3, false>(first(rows), w, sums),
+                (4, false) => $($kernel)::+::<4, false>(first(rows), w, sums),
+                (5, false) => $($kernel)::+::<5, false>(first(rows), w, sums),
+                (6, false) => $($kernel)::+::<6, false>(first(rows), w, sums),
+                (1, true) => $($kernel)::+::<1, true>(first(rows), w, sums),
+                (2, true) => $($kernel)::+::<2, true>(first(rows), w, sums),
+                (3, true) => $($kernel)::+::<3, true>(first(rows), w, sums),
+                (4, true) => $($kernel)::+::<4, true>(first(rows), w, sums),
+                (5, true) => $($kernel)::+::<5, true>(first(rows), w, sums),
+                (6, true) => $($kernel)::+::<6, true>(first(rows), w, sums),
+                (n, _) => panic!("a tile has 1 to 6 rows, not {n}"),
             }
         };
     }
@@ -204,12 +171,16 @@ pub fn multiply_tile(
     }
 }
 
+fn first<'a, 'b, const R: usize>(rows: &'a [PackedRow<'b>]) -> &'a [PackedRow<'b>; R] {
+    rows.first_chunk().expect("chosen by the number of rows")
+}
+
 /// Sets `sums` to the products of `R` rows with the 16 outputs of a panel, in steps of the rows' quantisation.
 ///
 /// `weights`: the panel and its number of blocks, in a format, for an instruction set.
 pub fn stream_panel<const R: usize>(
     (isa, format, panel, n_blocks): (Isa, Format, &[u8], usize),
-    rows: &[StreamRow<'_>; R],
+    rows: &[PackedRow<'_>; R],
     sums: &mut [[f32; LANES]; R],
 ) {
     match isa {

@@ -27,6 +27,7 @@ mod unpack;
 use format::{BLOCK, Format, LANES};
 pub use product::{MatrixWorkspace, Product, multiply_many};
 use repack::RepackPanel;
+pub use unpack::unpack_row;
 
 use crate::checkpoint::tensor::TensorView;
 use crate::engine::EngineError;

@@ -5,10 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::float::{self, FloatRows};
 use super::format::LANES;
-use super::kernels::{
-    ExpandedTile, StreamRow, TILE_BLOCKS, TILE_LANES, TILE_PANELS, TileOperands, multiply_tile, stream_panel,
-};
-use super::rows::{PackedRows, TILE_ROWS};
+use super::kernels::{ExpandedTile, TILE_BLOCKS, TILE_LANES, TILE_PANELS, multiply_tile, stream_panel};
+use super::rows::{PackedRow, PackedRows, TILE_ROWS};
 use super::{Matrix, Packed};
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::isa::{Isa, Vectorised};
@@ -139,7 +137,7 @@ pub fn multiply_many(
     });
     let store = Store { isa, targets: targets.collect() };
     let few = rows <= STREAM_ROWS;
-    workspace.pack(pool, &matrices, x, rows, if few { 1 } else { TILE_ROWS });
+    workspace.pack(pool, &matrices, x, rows);
     if few {
         workspace.stream(pool, &matrices, rows, &store);
     } else {
@@ -196,17 +194,10 @@ impl Matrix<'_> {
 
 impl MatrixWorkspace {
     /// Packs `x`, `[rows, inputs]`, in the forms that the matrices need.
-    pub(super) fn pack(
-        &mut self,
-        pool: &Pool,
-        matrices: &[&Matrix<'_>],
-        x: &[f32],
-        rows: usize,
-        tile_rows: usize,
-    ) {
+    pub(super) fn pack(&mut self, pool: &Pool, matrices: &[&Matrix<'_>], x: &[f32], rows: usize) {
         let is_float = |matrix: &&Matrix<'_>| matches!(matrix.packed, Packed::Floats(_));
         if let Some(matrix) = matrices.iter().find(|matrix| !is_float(matrix)) {
-            self.integers.pack(pool, matrix.isa, tile_rows, x, rows);
+            self.integers.pack(pool, matrix.isa, x, rows);
         }
         if matrices.iter().any(is_float) {
             self.floats.pack(pool, x, rows);
@@ -218,8 +209,9 @@ impl MatrixWorkspace {
     fn stream(&self, pool: &Pool, matrices: &[&Matrix<'_>], rows: usize, sink: &dyn Sink) {
         let all_floats = matrices.iter().all(|matrix| matches!(matrix.packed, Packed::Floats(_)));
         let n_streamed = if all_floats { 0 } else { rows };
-        let streamed: Vec<StreamRow<'_>> =
-            (0..n_streamed).map(|row| self.integers.tile(row).into()).collect();
+        let blocks = self.integers.n_blocks();
+        let streamed: Vec<PackedRow<'_>> =
+            (0..n_streamed).map(|row| self.integers.row(row, 0, blocks)).collect();
         // Float matrices have one kernel for few and many rows, of four panels.
         let grain = if all_floats { TILE_PANELS } else { STREAM_GRAIN };
         pool.for_each_slot(count(matrices, grain), 1, |slot, range| {
@@ -246,7 +238,7 @@ impl MatrixWorkspace {
         &self,
         (number, matrix): (usize, &Matrix<'_>),
         panel: usize,
-        rows: &[StreamRow<'_>],
+        rows: &[PackedRow<'_>],
         sink: &dyn Sink,
     ) {
         let Packed::Integers { format, n_blocks, panels } = &matrix.packed else { return };
@@ -329,16 +321,18 @@ impl MatrixWorkspace {
                 if from == 0 {
                     sums.fill(0.0);
                 }
-                let rows = self.integers.tile(row_tile);
-                let place = matrix.place(number, rows.first, rows.rows, &panels);
+                let first = row_tile * TILE_ROWS;
+                let n = TILE_ROWS.min(self.integers.rows() - first);
+                let rows: [PackedRow<'_>; TILE_ROWS] =
+                    std::array::from_fn(|row| self.integers.row(first + row.min(n - 1), from, here));
+                let place = matrix.place(number, first, n, &panels);
                 let last = from + here == *n_blocks;
                 if last {
                     sink.prepare(&place);
                 }
-                let operands = TileOperands::new(&rows, from, here);
-                multiply_tile(matrix.isa, *format, rows.rows, &operands, &slot.tile, sums);
+                multiply_tile(matrix.isa, *format, &rows[..n], &slot.tile, sums);
                 if last {
-                    sink.finish(&place, sums, TILE_LANES, rows.steps);
+                    sink.finish(&place, sums, TILE_LANES, &self.integers.steps()[first..first + n]);
                 }
             }
         }

@@ -1,34 +1,33 @@
 //! The kernels in plain Rust: what the others must equal to the last bit.
 
 use super::expand::{Expanded, expand};
-use super::format::{Format, LANES, PAIRS};
-use super::kernels::{ExpandedTile, StreamRow, TILE_LANES, TileOperands};
-use super::rows::TILE_ROWS;
+use super::format::{BLOCK, Format, LANES};
+use super::kernels::{ExpandedTile, TILE_LANES};
+use super::rows::{PackedRow, TILE_ROWS};
 
 /// Products of a pair of packed activations and a pair of weights, added up.
 #[inline(always)]
-fn dot(x: u32, even: i16, odd: i16) -> i32 {
-    i32::from(x as i16) * i32::from(even) + i32::from((x >> 16) as i16) * i32::from(odd)
+fn dot(x: [i16; 2], w: [i16; 2]) -> i32 {
+    i32::from(x[0]) * i32::from(w[0]) + i32::from(x[1]) * i32::from(w[1])
 }
 
 /// Adds to `sums` (`[R, 64]`) the products of `R` rows with a tile.
 pub fn tile<const R: usize, const MINIMA: bool>(
-    x: &TileOperands<'_>,
+    rows: &[PackedRow<'_>; R],
     w: &ExpandedTile,
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
     for block in 0..w.n_blocks() {
         let (words, scales, minima) = w.block(block);
-        for row in 0..R {
+        for (row, sums) in rows.iter().zip(sums.as_chunks_mut::<TILE_LANES>().0) {
+            let x = row.integers[block * BLOCK..].as_chunks::<2>().0;
             let mut products = [0i32; TILE_LANES];
-            for (pair, words) in words.chunks_exact(2 * TILE_LANES).enumerate() {
-                let x = x.pairs[(block * PAIRS + pair) * R + row];
-                for (product, [even, odd]) in products.iter_mut().zip(words.as_chunks::<2>().0) {
-                    *product += dot(x, *even, *odd);
+            for (x, words) in x.iter().zip(words.chunks_exact(2 * TILE_LANES)) {
+                for (product, words) in products.iter_mut().zip(words.as_chunks::<2>().0) {
+                    *product += dot(*x, *words);
                 }
             }
-            let row_sum = x.sums[block * R + row];
-            let sums = &mut sums[row * TILE_LANES..][..TILE_LANES];
+            let row_sum = row.sums[block];
             for (lane, sum) in sums.iter_mut().enumerate() {
                 *sum = scales[lane].mul_add(products[lane] as f32, *sum);
                 if MINIMA {
@@ -45,7 +44,7 @@ pub fn stream<const R: usize>(
     format: Format,
     panel: &[u8],
     n_blocks: usize,
-    rows: &[StreamRow<'_>; R],
+    rows: &[PackedRow<'_>; R],
     sums: &mut [[f32; LANES]; R],
 ) {
     *sums = [[0.0; LANES]; R];
@@ -53,11 +52,11 @@ pub fn stream<const R: usize>(
     for block in 0..n_blocks {
         expand(format, panel, block, &mut record);
         for (row, sums) in rows.iter().zip(sums.iter_mut()) {
+            let x = row.integers[block * BLOCK..].as_chunks::<2>().0;
             let mut products = [0i32; LANES];
-            for (pair, words) in record.words.chunks_exact(2 * LANES).enumerate() {
-                let x = row.pairs[block * PAIRS + pair];
-                for (product, [even, odd]) in products.iter_mut().zip(words.as_chunks::<2>().0) {
-                    *product += dot(x, *even, *odd);
+            for (x, words) in x.iter().zip(record.words.chunks_exact(2 * LANES)) {
+                for (product, words) in products.iter_mut().zip(words.as_chunks::<2>().0) {
+                    *product += dot(*x, *words);
                 }
             }
             for (lane, sum) in sums.iter_mut().enumerate() {
