@@ -1,6 +1,6 @@
 //! From stored rows to panels, once at load. Integers only change place; floats become 12-bit integers per 32.
 
-use super::format::{BLOCK, Format, GROUP, LANES, Quants, Scales, WEIGHT_LIMIT};
+use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, WEIGHT_LIMIT};
 use super::half_bits::{bf16_at_least, bf16_to_f32};
 use super::unpack::{bits_q6k, integer_q3k, scale_and_minimum, u32_at, unpack_block};
 use crate::checkpoint::tensor::TensorType;
@@ -28,13 +28,26 @@ impl Vectorised for RepackPanel<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { dtype, format, rows, row_bytes, n_blocks, panel } = self;
+        let Self {
+            dtype,
+            format,
+            rows,
+            row_bytes,
+            n_blocks,
+            panel,
+        } = self;
         for block in 0..n_blocks {
             let (before, record) = panel.split_at_mut(format.record_at(block));
             let record = &mut record[..format.record_bytes()];
             for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
                 if format.scales().header_bytes() > 0 && block % GROUP == 0 {
-                    put_header(dtype, row, block, lane, &mut before[format.header_at(block)..]);
+                    put_header(
+                        dtype,
+                        row,
+                        block,
+                        lane,
+                        &mut before[format.header_at(block)..],
+                    );
                 }
                 put_block(dtype, format, row, block, lane, record);
             }
@@ -48,47 +61,83 @@ fn even_then_odd(word: u32) -> u32 {
     word & 0xff00_00ff | word >> 8 & 0xff00 | word << 8 & 0xff_0000
 }
 
+/// 32-bit lanes of the first `N / 16` vectors of a record.
 #[inline(always)]
-fn put_u32(record: &mut [u8], vector: usize, lane: usize, word: u32) {
-    record[(vector * LANES + lane) * 4..][..4].copy_from_slice(&word.to_le_bytes());
+fn lanes<const N: usize>(quants: &mut [u8]) -> &mut [[u8; 4]; N] {
+    quants
+        .as_chunks_mut()
+        .0
+        .first_chunk_mut()
+        .expect("a record has all vectors of its format")
 }
 
 /// Nibbles in ggml's order: byte `i` holds values `i` and `i + 16`.
 #[inline(always)]
-fn put_nibbles(record: &mut [u8], lane: usize, nibbles: &[u8]) {
-    for s in 0..4 {
-        put_u32(record, s, lane, even_then_odd(u32_at(nibbles, 4 * s)));
+fn put_nibbles(quants: &mut [u8], lane: usize, nibbles: &[u8; 16]) {
+    let lanes = lanes::<{ 4 * LANES }>(quants);
+    for (s, bytes) in nibbles.as_chunks::<4>().0.iter().enumerate() {
+        lanes[s * LANES + lane % LANES] = even_then_odd(u32::from_le_bytes(*bytes)).to_le_bytes();
+    }
+}
+
+/// Signed bytes in their order.
+#[inline(always)]
+fn put_bytes(quants: &mut [u8], lane: usize, bytes: &[u8; BLOCK]) {
+    let lanes = lanes::<{ 8 * LANES }>(quants);
+    for (s, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
+        lanes[s * LANES + lane % LANES] = even_then_odd(u32::from_le_bytes(*bytes)).to_le_bytes();
     }
 }
 
 /// Fifth bits, bit `k` of `bits` for value `k`.
 #[inline(always)]
-fn put_fifth_bits(record: &mut [u8], lane: usize, bits: u32) {
+fn put_fifth_bits(quants: &mut [u8], lane: usize, bits: u32) {
     let mut word = bits;
     // Even bits to the low half, odd bits to the high half (the inverse of a Morton interleaving).
-    for (shift, mask) in [(1, 0x2222_2222), (2, 0x0c0c_0c0c), (4, 0x00f0_00f0), (8, 0x0000_ff00)] {
+    for (shift, mask) in [
+        (1, 0x2222_2222),
+        (2, 0x0c0c_0c0c),
+        (4, 0x00f0_00f0),
+        (8, 0x0000_ff00),
+    ] {
         let differing = (word ^ word >> shift) & mask;
         word ^= differing ^ differing << shift;
     }
-    put_u32(record, 4, lane, word);
+    lanes::<{ 5 * LANES }>(quants)[4 * LANES + lane % LANES] = word.to_le_bytes();
 }
 
 #[inline(always)]
-fn put_words(record: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
+fn put_words(quants: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
+    let lanes = lanes::<{ PAIRS * LANES }>(quants);
     for (pair, [even, odd]) in words.as_chunks::<2>().0.iter().enumerate() {
-        put_u32(record, pair, lane, u32::from(*even as u16) | u32::from(*odd as u16) << 16);
+        let word = u32::from(*even as u16) | u32::from(*odd as u16) << 16;
+        lanes[pair * LANES + lane % LANES] = word.to_le_bytes();
     }
 }
 
 #[inline(always)]
-fn put_block(dtype: TensorType, format: Format, row: &[u8], block: usize, lane: usize, record: &mut [u8]) {
+fn put_block(
+    dtype: TensorType,
+    format: Format,
+    row: &[u8],
+    block: usize,
+    lane: usize,
+    record: &mut [u8],
+) {
     let size = dtype.bytes_per_block();
     let (quants, scales) = record.split_at_mut(format.quants().size_bytes());
     match dtype.block_size() {
         1 => put_floats(dtype, row, block, lane, quants, scales),
-        32 => put_small(dtype, format, &row[block * size..][..size], lane, quants, scales),
+        32 => put_small(format, &row[block * size..][..size], lane, quants, scales),
         _ if dtype == TensorType::Q2K => put_floats(dtype, row, block, lane, quants, scales),
-        _ => put_large(dtype, &row[block / GROUP * size..][..size], block % GROUP, lane, quants, scales),
+        _ => put_large(
+            dtype,
+            &row[block / GROUP * size..][..size],
+            block % GROUP,
+            lane,
+            quants,
+            scales,
+        ),
     }
 }
 
@@ -106,11 +155,16 @@ fn put_floats(
     const ROUND: f32 = 12_582_912.0;
     let mut values = [0.0; BLOCK];
     unpack_block(dtype, row, block, &mut values);
-    let largest_bits = values.iter().fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
+    let largest_bits = values
+        .iter()
+        .fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
     let largest = f32::from_bits(largest_bits);
     let mut words = [0i16; BLOCK];
-    let scale =
-        if !largest.is_finite() { half::bf16::NAN.to_bits() } else { bf16_at_least(largest / FLOAT_LIMIT) };
+    let scale = if !largest.is_finite() {
+        half::bf16::NAN.to_bits()
+    } else {
+        bf16_at_least(largest / FLOAT_LIMIT)
+    };
     if bf16_to_f32(scale) >= SMALLEST_SCALE {
         let inverse = 1.0 / bf16_to_f32(scale);
         for (word, value) in words.iter_mut().zip(values) {
@@ -123,27 +177,25 @@ fn put_floats(
 
 /// Types with blocks of 32.
 #[inline(always)]
-fn put_small(
-    dtype: TensorType,
-    format: Format,
-    stored: &[u8],
-    lane: usize,
-    quants: &mut [u8],
-    scales: &mut [u8],
-) {
+fn put_small(format: Format, stored: &[u8], lane: usize, quants: &mut [u8], scales: &mut [u8]) {
     scales[2 * lane..][..2].copy_from_slice(&stored[..2]);
     if format.scales() == Scales::HalfMin {
         scales[2 * (LANES + lane)..][..2].copy_from_slice(&stored[2..4]);
     }
     if format.quants() == Quants::Byte {
-        let bytes = &stored[dtype.bytes_per_block() - BLOCK..];
-        for s in 0..8 {
-            put_u32(quants, s, lane, even_then_odd(u32_at(bytes, 4 * s)));
-        }
+        put_bytes(
+            quants,
+            lane,
+            stored.last_chunk().expect("a block ends in 32 bytes"),
+        );
         return;
     }
     let nibbles_at = stored.len() - BLOCK / 2;
-    put_nibbles(quants, lane, &stored[nibbles_at..]);
+    put_nibbles(
+        quants,
+        lane,
+        stored.last_chunk().expect("a block ends in 16 bytes"),
+    );
     if format.quants() == Quants::Nibble5 {
         put_fifth_bits(quants, lane, u32_at(stored, nibbles_at - 4));
     }
@@ -151,7 +203,14 @@ fn put_small(
 
 /// Types with super-blocks of 256 values, sub-block `j`.
 #[inline(always)]
-fn put_large(dtype: TensorType, stored: &[u8], j: usize, lane: usize, quants: &mut [u8], scales: &mut [u8]) {
+fn put_large(
+    dtype: TensorType,
+    stored: &[u8],
+    j: usize,
+    lane: usize,
+    quants: &mut [u8],
+    scales: &mut [u8],
+) {
     match dtype {
         TensorType::Q3K => {
             let words = std::array::from_fn(|k| integer_q3k(stored, j, k));
@@ -176,18 +235,19 @@ fn put_large(dtype: TensorType, stored: &[u8], j: usize, lane: usize, quants: &m
             let nibbles: [u8; 16] = std::array::from_fn(|i| bits[i].0 | bits[i + 16].0 << 4);
             put_nibbles(quants, lane, &nibbles);
             for vector in 0..2 {
-                let field =
-                    |pair: usize, odd: usize| u32::from(bits[16 * vector + 2 * pair + odd].1) << (2 * pair);
+                let field = |pair: usize, odd: usize| {
+                    u32::from(bits[16 * vector + 2 * pair + odd].1) << (2 * pair)
+                };
                 let words = [0, 1].map(|odd| (0..8).fold(0, |all, pair| all | field(pair, odd)));
-                put_u32(quants, 4 + vector, lane, words[0] | words[1] << 16);
+                let word = words[0] | words[1] << 16;
+                lanes::<{ 6 * LANES }>(quants)[(4 + vector) * LANES + lane % LANES] =
+                    word.to_le_bytes();
             }
         }
         _ => {
             scales[4 * lane..][..4].copy_from_slice(&stored[..4]);
-            let bytes = &stored[4 + j * BLOCK..][..BLOCK];
-            for s in 0..8 {
-                put_u32(quants, s, lane, even_then_odd(u32_at(bytes, 4 * s)));
-            }
+            let bytes = stored[4 + j * BLOCK..].first_chunk();
+            put_bytes(quants, lane, bytes.expect("a super-block has 256 bytes"));
         }
     }
 }

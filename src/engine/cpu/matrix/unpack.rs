@@ -32,7 +32,11 @@ pub(super) fn scale_and_minimum(packed: &[u8], j: usize) -> (u8, u8) {
 /// Signed 6-bit scale `j` (of 16 values) in the 12 bytes of `Q3_K`.
 #[inline(always)]
 pub(super) fn signed_scale(packed: &[u8], j: usize) -> i16 {
-    let low = if j < 8 { packed[j] & 15 } else { packed[j - 8] >> 4 };
+    let low = if j < 8 {
+        packed[j] & 15
+    } else {
+        packed[j - 8] >> 4
+    };
     let high = packed[8 + j % 4] >> (2 * (j / 4)) & 3;
     i16::from(low | high << 4) - 32
 }
@@ -65,6 +69,18 @@ pub fn unpack_block(dtype: TensorType, row: &[u8], block: usize, values: &mut [f
 fn floats(dtype: TensorType, row: &[u8], block: usize, values: &mut [f32; BLOCK]) {
     let size = dtype.bytes_per_block();
     let stored = &row[(block * BLOCK * size).min(row.len())..];
+    if size == 2
+        && let Some(whole) = stored.first_chunk::<{ 2 * BLOCK }>()
+    {
+        // Of known length, so that it is vectorised whole.
+        let halves = whole.as_chunks::<2>().0;
+        if dtype == TensorType::F16 {
+            *values = std::array::from_fn(|k| f16_to_f32(u16::from_le_bytes(halves[k])));
+        } else {
+            *values = std::array::from_fn(|k| bf16_to_f32(u16::from_le_bytes(halves[k])));
+        }
+        return;
+    }
     values.fill(0.0);
     match dtype {
         TensorType::F32 => {
@@ -119,7 +135,11 @@ fn large(dtype: TensorType, stored: &[u8], j: usize, values: &mut [f32; BLOCK]) 
                 let (scale, minimum) = scale_and_minimum(&stored[4..16], j);
                 let quants = &stored[if dtype == TensorType::Q4K { 16 } else { 48 }..];
                 let low = quants[j / 2 * 32 + k] >> (4 * (j % 2)) & 15;
-                let high = if dtype == TensorType::Q4K { 0 } else { stored[16 + k] >> j & 1 };
+                let high = if dtype == TensorType::Q4K {
+                    0
+                } else {
+                    stored[16 + k] >> j & 1
+                };
                 let scale = half_at(stored, 0) * f32::from(scale);
                 scale * f32::from(low | high << 4) - half_at(stored, 2) * f32::from(minimum)
             }
