@@ -26,6 +26,9 @@ pub unsafe trait Arithmetic: Copy + 'static {
     const MAX_ROWS: usize;
     /// Whether packed elements are bfloat16.
     const BF16: bool;
+    /// Whether to ask for the next tile while this one is multiplied. It pays where one pass covers a part of each
+    /// row of a tile only; where it covers whole rows, the hardware follows by itself and better.
+    const AHEAD: bool;
 
     /// `2 * PAIRS` elements.
     unsafe fn load(from: *const Self::E) -> Self::V;
@@ -71,6 +74,7 @@ unsafe impl<L: Lanes> Arithmetic for Single<L> {
     const PARTS: usize = 2;
     const MAX_ROWS: usize = rows_for(L::N);
     const BF16: bool = false;
+    const AHEAD: bool = true;
 
     #[inline(always)]
     unsafe fn load(from: *const f32) -> L::F {
@@ -139,6 +143,7 @@ mod bf16_pairs {
         const PARTS: usize = 1;
         const MAX_ROWS: usize = 6;
         const BF16: bool = true;
+        const AHEAD: bool = false;
 
         #[inline(always)]
         unsafe fn load(from: *const u16) -> __m512bh {

@@ -85,7 +85,7 @@ unsafe fn step_rows<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>) {
     }
     // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
     unsafe {
-        let used = end.div_ceil(A::PAIRS * COLUMNS.min(TILE / A::PAIRS));
+        let used = end.div_ceil(A::PAIRS * COLUMNS);
         for block in 0..used {
             let column = block * A::PAIRS * COLUMNS;
             match (end - column).div_ceil(A::PAIRS).min(COLUMNS) {
@@ -120,16 +120,20 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize>(step: &Step<'_, 
     // SAFETY: row `p` of `k` has `2 * TILE` elements, of `q` `2 * M`; `scores` has `TILE` values per row.
     unsafe {
         let mut acc = [[A::L::splat(0.0); C]; M];
-        let mut keys = [A::pair(step.q); C];
+        let mut queries = [A::pair(step.q); M];
         let (mut k, mut q) = (step.k.add(2 * column), step.q);
         for _ in 0..step.pairs {
-            for (c, vector) in keys.iter_mut().enumerate() {
-                *vector = A::load(k.add(c * 2 * A::PAIRS));
+            for (r, query) in queries.iter_mut().enumerate() {
+                *query = A::pair(q.add(2 * r));
             }
-            for (r, row) in acc.iter_mut().enumerate() {
-                let query = A::pair(q.add(2 * r));
-                for (sum, key) in row.iter_mut().zip(keys) {
-                    *sum = A::dot(*sum, query, key);
+            for c in 0..C {
+                let at = k.add(c * 2 * A::PAIRS);
+                if A::AHEAD {
+                    A::L::prefetch(at.wrapping_add(step.pairs * 2 * TILE));
+                }
+                let keys = A::load(at);
+                for (row, query) in acc.iter_mut().zip(queries) {
+                    row[c] = A::dot(row[c], query, keys);
                 }
             }
             k = k.add(2 * TILE);
@@ -230,16 +234,20 @@ unsafe fn mix<A: Arithmetic, const M: usize, const C: usize>(
                 }
             }
         }
-        let mut values = [A::pair(step.weights); C];
+        let mut weights = [A::pair(step.weights); M];
         let (mut v, mut w) = (step.v.add(2 * lane), step.weights.cast_const());
         for _ in 0..end.div_ceil(2) {
-            for (c, vector) in values.iter_mut().enumerate() {
-                *vector = A::load(v.add(c * 2 * A::PAIRS));
+            for (r, weight) in weights.iter_mut().enumerate() {
+                *weight = A::pair(w.add(r * TILE));
             }
-            for (r, row) in acc.iter_mut().enumerate() {
-                let weight = A::pair(w.add(r * TILE));
-                for (sum, value) in row.iter_mut().zip(values) {
-                    *sum = A::dot(*sum, weight, value);
+            for c in 0..C {
+                let at = v.add(c * 2 * A::PAIRS);
+                if A::AHEAD {
+                    A::L::prefetch(at.wrapping_add(step.lanes * TILE));
+                }
+                let values = A::load(at);
+                for (row, weight) in acc.iter_mut().zip(weights) {
+                    row[c] = A::dot(row[c], weight, values);
                 }
             }
             v = v.add(2 * step.lanes);
