@@ -17,11 +17,7 @@ use super::rows::{PackedRow, TILE_ROWS};
 unsafe fn dot<const VNNI: bool>(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
     // SAFETY: the caller's instruction set.
     unsafe {
-        if VNNI {
-            _mm512_dpwssd_epi32(sum, a, b)
-        } else {
-            _mm512_add_epi32(sum, _mm512_madd_epi16(a, b))
-        }
+        if VNNI { _mm512_dpwssd_epi32(sum, a, b) } else { _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)) }
     }
 }
 
@@ -113,8 +109,7 @@ unsafe fn scales_of<const F: usize>(scales: *const u8, header: *const u8) -> (__
     // SAFETY: the loads stay inside what the caller points to; the caller's instruction set.
     unsafe {
         let halves = |at: *const u8| _mm512_cvtph_ps(_mm256_loadu_si256(at.cast()));
-        let bytes =
-            |at: *const u8| _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())));
+        let bytes = |at: *const u8| _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())));
         let zero = _mm512_setzero_ps();
         match Format::ALL[F].scales() {
             Scales::Half => (halves(scales), zero),
@@ -137,18 +132,11 @@ unsafe fn scales_of<const F: usize>(scales: *const u8, header: *const u8) -> (__
 #[inline(always)]
 unsafe fn factors(scales: *const u8) -> [__m512i; 2] {
     // SAFETY: 32 bytes of scales; the caller's instruction set.
-    unsafe {
-        [0, 1].map(|half| _mm512_cvtepi8_epi32(_mm_loadu_si128(scales.add(half * LANES).cast())))
-    }
+    unsafe { [0, 1].map(|half| _mm512_cvtepi8_epi32(_mm_loadu_si128(scales.add(half * LANES).cast()))) }
 }
 
 #[inline(always)]
-unsafe fn expand_body<const F: usize>(
-    panel: &[u8],
-    first: usize,
-    place: usize,
-    to: &mut ExpandedTile,
-) {
+unsafe fn expand_body<const F: usize>(panel: &[u8], first: usize, place: usize, to: &mut ExpandedTile) {
     let format = Format::ALL[F];
     for block in 0..to.n_blocks() {
         // SAFETY: a panel holds whole records and headers, a tile's block has room for `TILE_PANELS` panels; the
@@ -172,11 +160,8 @@ unsafe fn expand_body<const F: usize>(
                 [_mm512_setzero_si512(); 2]
             };
             for (pair, integers) in integers.into_iter().enumerate() {
-                let mut integers = if format.offset() == 0 {
-                    integers
-                } else {
-                    _mm512_sub_epi16(integers, offset)
-                };
+                let mut integers =
+                    if format.offset() == 0 { integers } else { _mm512_sub_epi16(integers, offset) };
                 if matches!(format.scales(), Scales::Six) {
                     integers = _mm512_mullo_epi16(integers, both[pair / (PAIRS / 2)]);
                 }
@@ -195,12 +180,7 @@ unsafe fn expand_body<const F: usize>(
 /// # Safety
 /// Needs AVX-512 F, BW, DQ and VL.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub unsafe fn expand<const F: usize>(
-    panel: &[u8],
-    first: usize,
-    place: usize,
-    to: &mut ExpandedTile,
-) {
+pub unsafe fn expand<const F: usize>(panel: &[u8], first: usize, place: usize, to: &mut ExpandedTile) {
     // SAFETY: the features of this function.
     unsafe { expand_body::<F>(panel, first, place, to) }
 }
@@ -214,10 +194,7 @@ unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
     let n_blocks = w.n_blocks();
-    assert!(
-        rows.iter()
-            .all(|row| row.n_blocks() == n_blocks && row.integers.len() == n_blocks * BLOCK)
-    );
+    assert!(rows.iter().all(|row| row.n_blocks() == n_blocks && row.integers.len() == n_blocks * BLOCK));
     let addresses = [&rows[0], &rows[1 % R]].map(|row| row.integers.as_ptr().addr());
     let next_tile = addresses[1].wrapping_sub(addresses[0]).wrapping_mul(R);
     for block in 0..n_blocks {
@@ -229,9 +206,7 @@ unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
             // it does not have, and spill them twice.
             let mut to_sums = sums.as_mut_ptr();
             std::arch::asm!("/* {0} */", inout(reg) to_sums, options(nostack, preserves_flags));
-            let x = rows
-                .each_ref()
-                .map(|row| row.integers.as_ptr().add(block * BLOCK).cast::<i32>());
+            let x = rows.each_ref().map(|row| row.integers.as_ptr().add(block * BLOCK).cast::<i32>());
             for x in x {
                 // The same block of the rows of the next tile: a prefetch past the end does nothing.
                 _mm_prefetch::<_MM_HINT_T0>(x.wrapping_byte_add(next_tile).cast());
@@ -255,11 +230,8 @@ unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
                 let scale = _mm512_load_ps(scales.as_ptr().add(c * LANES));
                 for (r, products) in products.iter().enumerate() {
                     let to = to_sums.add(r * TILE_LANES + c * LANES);
-                    let mut sum = _mm512_fmadd_ps(
-                        scale,
-                        _mm512_cvtepi32_ps(products[c]),
-                        _mm512_loadu_ps(to),
-                    );
+                    let mut sum =
+                        _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(products[c]), _mm512_loadu_ps(to));
                     if MINIMA {
                         let minimum = _mm512_load_ps(minima.as_ptr().add(c * LANES));
                         let row_sum = _mm512_set1_ps(*rows[r].sums.as_ptr().add(block));
@@ -335,11 +307,7 @@ unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
                 });
                 for (pair, integers) in integers.into_iter().enumerate() {
                     let half = &mut halves[pair / (PAIRS / 2)];
-                    *half = dot::<VNNI>(
-                        *half,
-                        integers,
-                        _mm512_set1_epi32(x.add(pair).read_unaligned()),
-                    );
+                    *half = dot::<VNNI>(*half, integers, _mm512_set1_epi32(x.add(pair).read_unaligned()));
                 }
                 if matches!(format.scales(), Scales::Six) {
                     let factors = factors(scales);

@@ -61,6 +61,11 @@ impl Matrix<'_> {
     }
 }
 
+/// Bytes that log-probabilities of `rows` rows over `outputs` tokens need at a time.
+pub fn head_bytes(outputs: usize, rows: usize) -> usize {
+    outputs.div_ceil(TILE_LANES) * rows.min(ROWS_AT_ONCE) * size_of::<Slice>()
+}
+
 /// Largest logit of a slice, and sum of `exp(logit - largest)`.
 #[derive(Clone, Copy, Default)]
 struct Slice {

@@ -24,12 +24,14 @@ mod scalar;
 mod tests;
 mod unpack;
 
+pub use head::head_bytes;
+
 use format::{BLOCK, Format, LANES};
 pub use product::{MatrixWorkspace, Product, multiply_many};
 use repack::RepackPanel;
 pub use unpack::unpack_row;
 
-use crate::checkpoint::tensor::TensorView;
+use crate::checkpoint::tensor::{TensorType, TensorView};
 use crate::engine::EngineError;
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::isa::Isa;
@@ -130,6 +132,15 @@ impl<'a> Matrix<'a> {
 
     fn n_panels(&self) -> usize {
         self.outputs.div_ceil(LANES)
+    }
+}
+
+/// Bytes of a matrix in packed form: what [`Matrix::size_bytes`] will be.
+pub fn packed_bytes(dtype: TensorType, outputs: usize, inputs: usize) -> usize {
+    let n_panels = outputs.div_ceil(LANES);
+    match Format::of(dtype) {
+        Some(format) => n_panels * format.panel_bytes(inputs.div_ceil(BLOCK)),
+        None => n_panels * inputs * LANES * size_of::<f32>(),
     }
 }
 

@@ -28,26 +28,13 @@ impl Vectorised for RepackPanel<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self {
-            dtype,
-            format,
-            rows,
-            row_bytes,
-            n_blocks,
-            panel,
-        } = self;
+        let Self { dtype, format, rows, row_bytes, n_blocks, panel } = self;
         for block in 0..n_blocks {
             let (before, record) = panel.split_at_mut(format.record_at(block));
             let record = &mut record[..format.record_bytes()];
             for (lane, row) in rows.chunks_exact(row_bytes).enumerate() {
                 if format.scales().header_bytes() > 0 && block % GROUP == 0 {
-                    put_header(
-                        dtype,
-                        row,
-                        block,
-                        lane,
-                        &mut before[format.header_at(block)..],
-                    );
+                    put_header(dtype, row, block, lane, &mut before[format.header_at(block)..]);
                 }
                 put_block(dtype, format, row, block, lane, record);
             }
@@ -64,11 +51,7 @@ fn even_then_odd(word: u32) -> u32 {
 /// 32-bit lanes of the first `N / 16` vectors of a record.
 #[inline(always)]
 fn lanes<const N: usize>(quants: &mut [u8]) -> &mut [[u8; 4]; N] {
-    quants
-        .as_chunks_mut()
-        .0
-        .first_chunk_mut()
-        .expect("a record has all vectors of its format")
+    quants.as_chunks_mut().0.first_chunk_mut().expect("a record has all vectors of its format")
 }
 
 /// Nibbles in ggml's order: byte `i` holds values `i` and `i + 16`.
@@ -94,12 +77,7 @@ fn put_bytes(quants: &mut [u8], lane: usize, bytes: &[u8; BLOCK]) {
 fn put_fifth_bits(quants: &mut [u8], lane: usize, bits: u32) {
     let mut word = bits;
     // Even bits to the low half, odd bits to the high half (the inverse of a Morton interleaving).
-    for (shift, mask) in [
-        (1, 0x2222_2222),
-        (2, 0x0c0c_0c0c),
-        (4, 0x00f0_00f0),
-        (8, 0x0000_ff00),
-    ] {
+    for (shift, mask) in [(1, 0x2222_2222), (2, 0x0c0c_0c0c), (4, 0x00f0_00f0), (8, 0x0000_ff00)] {
         let differing = (word ^ word >> shift) & mask;
         word ^= differing ^ differing << shift;
     }
@@ -116,28 +94,14 @@ fn put_words(quants: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
 }
 
 #[inline(always)]
-fn put_block(
-    dtype: TensorType,
-    format: Format,
-    row: &[u8],
-    block: usize,
-    lane: usize,
-    record: &mut [u8],
-) {
+fn put_block(dtype: TensorType, format: Format, row: &[u8], block: usize, lane: usize, record: &mut [u8]) {
     let size = dtype.bytes_per_block();
     let (quants, scales) = record.split_at_mut(format.quants().size_bytes());
     match dtype.block_size() {
         1 => put_floats(dtype, row, block, lane, quants, scales),
         32 => put_small(format, &row[block * size..][..size], lane, quants, scales),
         _ if dtype == TensorType::Q2K => put_floats(dtype, row, block, lane, quants, scales),
-        _ => put_large(
-            dtype,
-            &row[block / GROUP * size..][..size],
-            block % GROUP,
-            lane,
-            quants,
-            scales,
-        ),
+        _ => put_large(dtype, &row[block / GROUP * size..][..size], block % GROUP, lane, quants, scales),
     }
 }
 
@@ -155,16 +119,11 @@ fn put_floats(
     const ROUND: f32 = 12_582_912.0;
     let mut values = [0.0; BLOCK];
     unpack_block(dtype, row, block, &mut values);
-    let largest_bits = values
-        .iter()
-        .fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
+    let largest_bits = values.iter().fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
     let largest = f32::from_bits(largest_bits);
     let mut words = [0i16; BLOCK];
-    let scale = if !largest.is_finite() {
-        half::bf16::NAN.to_bits()
-    } else {
-        bf16_at_least(largest / FLOAT_LIMIT)
-    };
+    let scale =
+        if !largest.is_finite() { half::bf16::NAN.to_bits() } else { bf16_at_least(largest / FLOAT_LIMIT) };
     if bf16_to_f32(scale) >= SMALLEST_SCALE {
         let inverse = 1.0 / bf16_to_f32(scale);
         for (word, value) in words.iter_mut().zip(values) {
@@ -183,19 +142,11 @@ fn put_small(format: Format, stored: &[u8], lane: usize, quants: &mut [u8], scal
         scales[2 * (LANES + lane)..][..2].copy_from_slice(&stored[2..4]);
     }
     if format.quants() == Quants::Byte {
-        put_bytes(
-            quants,
-            lane,
-            stored.last_chunk().expect("a block ends in 32 bytes"),
-        );
+        put_bytes(quants, lane, stored.last_chunk().expect("a block ends in 32 bytes"));
         return;
     }
     let nibbles_at = stored.len() - BLOCK / 2;
-    put_nibbles(
-        quants,
-        lane,
-        stored.last_chunk().expect("a block ends in 16 bytes"),
-    );
+    put_nibbles(quants, lane, stored.last_chunk().expect("a block ends in 16 bytes"));
     if format.quants() == Quants::Nibble5 {
         put_fifth_bits(quants, lane, u32_at(stored, nibbles_at - 4));
     }
@@ -203,14 +154,7 @@ fn put_small(format: Format, stored: &[u8], lane: usize, quants: &mut [u8], scal
 
 /// Types with super-blocks of 256 values, sub-block `j`.
 #[inline(always)]
-fn put_large(
-    dtype: TensorType,
-    stored: &[u8],
-    j: usize,
-    lane: usize,
-    quants: &mut [u8],
-    scales: &mut [u8],
-) {
+fn put_large(dtype: TensorType, stored: &[u8], j: usize, lane: usize, quants: &mut [u8], scales: &mut [u8]) {
     match dtype {
         TensorType::Q3K => {
             let words = std::array::from_fn(|k| integer_q3k(stored, j, k));
@@ -235,13 +179,11 @@ fn put_large(
             let nibbles: [u8; 16] = std::array::from_fn(|i| bits[i].0 | bits[i + 16].0 << 4);
             put_nibbles(quants, lane, &nibbles);
             for vector in 0..2 {
-                let field = |pair: usize, odd: usize| {
-                    u32::from(bits[16 * vector + 2 * pair + odd].1) << (2 * pair)
-                };
+                let field =
+                    |pair: usize, odd: usize| u32::from(bits[16 * vector + 2 * pair + odd].1) << (2 * pair);
                 let words = [0, 1].map(|odd| (0..8).fold(0, |all, pair| all | field(pair, odd)));
                 let word = words[0] | words[1] << 16;
-                lanes::<{ 6 * LANES }>(quants)[(4 + vector) * LANES + lane % LANES] =
-                    word.to_le_bytes();
+                lanes::<{ 6 * LANES }>(quants)[(4 + vector) * LANES + lane % LANES] = word.to_le_bytes();
             }
         }
         _ => {

@@ -32,11 +32,7 @@ pub(super) fn scale_and_minimum(packed: &[u8], j: usize) -> (u8, u8) {
 /// Signed 6-bit scale `j` (of 16 values) in the 12 bytes of `Q3_K`.
 #[inline(always)]
 pub(super) fn signed_scale(packed: &[u8], j: usize) -> i16 {
-    let low = if j < 8 {
-        packed[j] & 15
-    } else {
-        packed[j - 8] >> 4
-    };
+    let low = if j < 8 { packed[j] & 15 } else { packed[j - 8] >> 4 };
     let high = packed[8 + j % 4] >> (2 * (j / 4)) & 3;
     i16::from(low | high << 4) - 32
 }
@@ -135,11 +131,7 @@ fn large(dtype: TensorType, stored: &[u8], j: usize, values: &mut [f32; BLOCK]) 
                 let (scale, minimum) = scale_and_minimum(&stored[4..16], j);
                 let quants = &stored[if dtype == TensorType::Q4K { 16 } else { 48 }..];
                 let low = quants[j / 2 * 32 + k] >> (4 * (j % 2)) & 15;
-                let high = if dtype == TensorType::Q4K {
-                    0
-                } else {
-                    stored[16 + k] >> j & 1
-                };
+                let high = if dtype == TensorType::Q4K { 0 } else { stored[16 + k] >> j & 1 };
                 let scale = half_at(stored, 0) * f32::from(scale);
                 scale * f32::from(low | high << 4) - half_at(stored, 2) * f32::from(minimum)
             }
