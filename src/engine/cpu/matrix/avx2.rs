@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::expand::{Expanded, expand};
-use super::format::{BLOCK, Format, LANES, PAIRS};
+use super::expand::{Expanded, WORDS, finish};
+use super::format::{BLOCK, Format, LANES, PAIRS, Quants, nibble_pairs};
 use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS};
 use super::rows::{PackedRow, TILE_ROWS};
 
@@ -26,16 +26,18 @@ pub unsafe fn tile<const R: usize, const MINIMA: bool>(
     for block in 0..n_blocks {
         let (words, scales, minima) = w.block(block);
         for panel in 0..TILE_PANELS {
-            let lanes = panel * LANES..(panel + 1) * LANES;
             // SAFETY: rows and tile have as many blocks (checked above); the rest are array lengths.
             unsafe {
                 let x = rows.each_ref().map(|row| row.integers[block * BLOCK..].as_ptr());
                 let integers = words.as_ptr().add(panel * 2 * LANES);
                 let products = products::<R>(x, integers, 2 * TILE_LANES);
                 for (r, products) in products.into_iter().enumerate() {
-                    let minima = MINIMA.then(|| (minima[lanes.clone()].as_ptr(), rows[r].sums[block]));
                     let to = sums.as_mut_ptr().add(r * TILE_LANES + panel * LANES);
-                    apply(products, scales[lanes.clone()].as_ptr(), minima, to);
+                    apply(products, scales.as_ptr().add(panel * LANES), to);
+                    if MINIMA {
+                        let row_sum = *rows[r].sums.as_ptr().add(block);
+                        add_minima(minima.as_ptr().add(panel * LANES), row_sum, to);
+                    }
                 }
             }
         }
@@ -70,29 +72,37 @@ unsafe fn products<const R: usize>(
     products
 }
 
-/// Adds scaled products, and minima times the row's sum, to 16 sums.
+/// Adds scaled products to 16 sums.
 ///
 /// # Safety
 /// Needs AVX2 and FMA; the pointers are to 16 values each.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn apply(
-    products: [__m256i; HALVES],
-    scales: *const f32,
-    minima: Option<(*const f32, f32)>,
-    sums: *mut f32,
-) {
+unsafe fn apply(products: [__m256i; HALVES], scales: *const f32, sums: *mut f32) {
     for (half, product) in products.into_iter().enumerate() {
         let at = half * HALF_LANES;
         // SAFETY: the caller's promise.
         unsafe {
-            let to = sums.add(at);
-            let scale = _mm256_loadu_ps(scales.add(at));
-            let mut sum = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(product), _mm256_loadu_ps(to));
-            if let Some((minima, row_sum)) = minima {
-                sum = _mm256_fmadd_ps(_mm256_loadu_ps(minima.add(at)), _mm256_set1_ps(row_sum), sum);
-            }
-            _mm256_storeu_ps(to, sum);
+            let sum = _mm256_loadu_ps(sums.add(at));
+            let sum = _mm256_fmadd_ps(_mm256_loadu_ps(scales.add(at)), _mm256_cvtepi32_ps(product), sum);
+            _mm256_storeu_ps(sums.add(at), sum);
+        }
+    }
+}
+
+/// Adds minima times the sum of a row's integers to 16 sums.
+///
+/// # Safety
+/// Needs AVX2 and FMA; the pointers are to 16 values each.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn add_minima(minima: *const f32, row_sum: f32, sums: *mut f32) {
+    for at in [0, HALF_LANES] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let sum = _mm256_loadu_ps(sums.add(at));
+            let sum = _mm256_fmadd_ps(_mm256_loadu_ps(minima.add(at)), _mm256_set1_ps(row_sum), sum);
+            _mm256_storeu_ps(sums.add(at), sum);
         }
     }
 }
@@ -112,14 +122,96 @@ pub unsafe fn stream<const F: usize, const R: usize>(
     *sums = [[0.0; LANES]; R];
     let mut record = Expanded::ZERO;
     for block in 0..n_blocks {
-        expand(format, panel, block, &mut record);
+        // SAFETY: the features of this function.
+        unsafe { expand::<F>(panel, block, &mut record) };
         for (row, sums) in rows.iter().zip(sums.iter_mut()) {
             let x = row.integers[block * BLOCK..][..BLOCK].as_ptr();
-            let minima = format.scales().has_minimum().then(|| (record.minima.as_ptr(), row.sums[block]));
             // SAFETY: 32 integers, 16 vectors of 32 words, 16 scales, minima and sums.
             unsafe {
                 let [products] = products::<1>([x], record.words.as_ptr(), 2 * LANES);
-                apply(products, record.scales.as_ptr(), minima, sums.as_mut_ptr());
+                apply(products, record.scales.as_ptr(), sums.as_mut_ptr());
+                if format.scales().has_minimum() {
+                    add_minima(record.minima.as_ptr(), row.sums[block], sums.as_mut_ptr());
+                }
+            }
+        }
+    }
+}
+
+/// Expands records `first..` of one panel into column group `place` of a tile.
+///
+/// # Safety
+/// Needs AVX2 and FMA.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub unsafe fn fill<const F: usize>(panel: &[u8], first: usize, place: usize, to: &mut ExpandedTile) {
+    let mut record = Expanded::ZERO;
+    for block in 0..to.n_blocks() {
+        // SAFETY: the features of this function.
+        unsafe { expand::<F>(panel, first + block, &mut record) };
+        to.put(block, place, &record);
+    }
+}
+
+/// Expands record `block` of `panel`.
+///
+/// # Safety
+/// Needs AVX2 and FMA.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn expand<const F: usize>(panel: &[u8], block: usize, to: &mut Expanded) {
+    let format = Format::ALL[F];
+    let record = &panel[format.record_at(block)..][..format.record_bytes()];
+    let (quants, scales) = record.split_at(format.quants().size_bytes());
+    let header = &panel[format.header_at(block)..][..format.scales().header_bytes()];
+    // SAFETY: `quants` is as long as the format says; the features of this function.
+    unsafe {
+        integers::<F>(quants.as_ptr(), &mut to.words, 0);
+        integers::<F>(quants.as_ptr(), &mut to.words, 1);
+    }
+    finish(format, scales, header, to);
+}
+
+/// Integers of lanes 0 to 7 (`half` 0) or 8 to 15 of a record, after the offset.
+///
+/// # Safety
+/// Needs AVX2; `quants` points to `Format::ALL[F].quants().size_bytes()` bytes.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn integers<const F: usize>(quants: *const u8, words: &mut [i16; WORDS], half: usize) {
+    let format = Format::ALL[F];
+    // SAFETY: the loads stay inside the record.
+    let vector = |index: usize| unsafe { _mm256_loadu_si256(quants.add(64 * index + 32 * half).cast()) };
+    let mut put = |pair: usize, integers: __m256i| {
+        let to = &mut words[pair * 2 * LANES + half * LANES..][..LANES];
+        // SAFETY: 16 words.
+        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), integers) };
+    };
+    match format.quants() {
+        Quants::Word => (0..PAIRS).for_each(|pair| put(pair, vector(pair))),
+        Quants::Byte => {
+            for s in 0..PAIRS / 2 {
+                let bytes = vector(s);
+                put(2 * s, _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes)));
+                put(2 * s + 1, _mm256_srai_epi16::<8>(bytes));
+            }
+        }
+        Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
+            let offset = _mm256_set1_epi16(format.offset() as i16);
+            for s in 0..4 {
+                let word = vector(s);
+                for (place, pair) in nibble_pairs(s).into_iter().enumerate() {
+                    let shifted = _mm256_srl_epi16(word, _mm_cvtsi32_si128(4 * place as i32));
+                    let low = _mm256_and_si256(shifted, _mm256_set1_epi16(15));
+                    // Bits above the nibble: their vector, their place in it, and how many.
+                    let (from, at, mask) = match format.quants() {
+                        Quants::Nibble5 => (4, pair, 16),
+                        Quants::Nibble6 => (4 + pair / 8, 2 * (pair % 8), 48),
+                        _ => (0, 0, 0),
+                    };
+                    let high = _mm256_srl_epi16(vector(from), _mm_cvtsi32_si128(at as i32));
+                    let high = _mm256_and_si256(_mm256_slli_epi16::<4>(high), _mm256_set1_epi16(mask));
+                    put(pair, _mm256_sub_epi16(_mm256_or_si256(low, high), offset));
+                }
             }
         }
     }

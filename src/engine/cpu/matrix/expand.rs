@@ -33,10 +33,21 @@ pub fn expand(format: Format, panel: &[u8], block: usize, to: &mut Expanded) {
     let (quants, scales) = record.split_at(format.quants().size_bytes());
     let header = &panel[format.header_at(block)..][..format.scales().header_bytes()];
     integers(format, quants, &mut to.words);
+    finish(format, scales, header, to);
+}
+
+/// Scales of a record whose integers are expanded, and factors of the integers where there are any.
+#[inline(always)]
+pub fn finish(format: Format, scales: &[u8], header: &[u8], to: &mut Expanded) {
     if format.scales() == Scales::Six {
-        for (index, word) in to.words.iter_mut().enumerate() {
-            let half = index / (WORDS / 2);
-            *word *= i16::from(scales[half * LANES + index % (2 * LANES) / 2] as i8);
+        let halves = to.words.chunks_exact_mut(WORDS / 2).zip(scales.chunks_exact(LANES));
+        for (words, factors) in halves {
+            let factors: [i16; LANES] = std::array::from_fn(|lane| i16::from(factors[lane] as i8));
+            for words in words.chunks_exact_mut(2 * LANES) {
+                for (words, factor) in words.as_chunks_mut::<2>().0.iter_mut().zip(factors) {
+                    *words = [words[0] * factor, words[1] * factor];
+                }
+            }
         }
     }
     read_scales(format.scales(), scales, header, to);

@@ -72,6 +72,18 @@ impl ExpandedTile {
         )
     }
 
+    /// Copies an expanded record to column group `place` of `block`.
+    #[inline(always)]
+    pub fn put(&mut self, block: usize, place: usize, record: &Expanded) {
+        let (words, scales, minima) = self.block_mut(block);
+        for (pair, integers) in record.words.chunks_exact(2 * LANES).enumerate() {
+            let at = (pair * TILE_PANELS + place) * 2 * LANES;
+            words[at..][..2 * LANES].copy_from_slice(integers);
+        }
+        scales[place * LANES..][..LANES].copy_from_slice(&record.scales);
+        minima[place * LANES..][..LANES].copy_from_slice(&record.minima);
+    }
+
     /// Fills the tile with blocks `first..first + n_blocks` of up to four panels; outputs of missing panels are zero.
     pub fn fill(&mut self, isa: Isa, format: Format, panels: &[&[u8]], first: usize, n_blocks: usize) {
         assert!(n_blocks <= TILE_BLOCKS && panels.len() <= TILE_PANELS);
@@ -94,6 +106,11 @@ impl ExpandedTile {
             // SAFETY: an `Isa` value is the promise that the CPU runs it.
             return with_format!(format, F => unsafe { super::avx512::expand::<F>(panel, first, place, self) });
         }
+        #[cfg(target_arch = "x86_64")]
+        if isa == Isa::Avx2Fma {
+            // SAFETY: as above.
+            return with_format!(format, F => unsafe { super::avx2::fill::<F>(panel, first, place, self) });
+        }
         isa.vectorise(FillPanel { format, panel, first, place, to: self });
     }
 }
@@ -114,13 +131,7 @@ impl Vectorised for FillPanel<'_> {
         let mut record = Expanded::ZERO;
         for block in 0..self.to.n_blocks {
             expand(self.format, self.panel, self.first + block, &mut record);
-            let (words, scales, minima) = self.to.block_mut(block);
-            for (pair, integers) in record.words.chunks_exact(2 * LANES).enumerate() {
-                let at = (pair * TILE_PANELS + self.place) * 2 * LANES;
-                words[at..][..2 * LANES].copy_from_slice(integers);
-            }
-            scales[self.place * LANES..][..LANES].copy_from_slice(&record.scales);
-            minima[self.place * LANES..][..LANES].copy_from_slice(&record.minima);
+            self.to.put(block, self.place, &record);
         }
     }
 }
