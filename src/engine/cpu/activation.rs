@@ -18,46 +18,69 @@ on_lanes! {
     pub fn add = add_on(x: &mut [f32], y: &[f32])
 }
 
-/// # Safety
-/// The instruction set of `L`.
-#[inline(always)]
-unsafe fn silu_mul_on<L: Lanes>(gate: &mut [f32], up: &[f32]) {
-    // SAFETY: the instruction set is the caller's promise.
-    unsafe {
-        let (minus_log2_e, one) = (L::splat(-exp::LOG2_E), L::splat(1.0));
-        each::<L>(gate, up, |x, y| {
+/// An operation on two vectors. Not a closure: closures are compiled without the instruction set of their surroundings.
+trait Operation<L: Lanes> {
+    /// # Safety
+    /// The instruction set of `L`.
+    unsafe fn apply(x: L::F, y: L::F) -> L::F;
+}
+
+struct SiluMul;
+struct Add;
+
+impl<L: Lanes> Operation<L> for SiluMul {
+    #[inline(always)]
+    unsafe fn apply(x: L::F, y: L::F) -> L::F {
+        // SAFETY: the caller promises the instruction set.
+        unsafe {
             // e^-x is infinite below -88, which makes the quotient 0.
-            let power = exp::exp2_fine::<L>(L::mul(x, minus_log2_e));
-            L::mul(L::div(x, L::add(one, power)), y)
-        });
+            let power = exp::exp2_fine::<L>(L::mul(x, L::splat(-exp::LOG2_E)));
+            L::mul(L::div(x, L::add(L::splat(1.0), power)), y)
+        }
+    }
+}
+
+impl<L: Lanes> Operation<L> for Add {
+    #[inline(always)]
+    unsafe fn apply(x: L::F, y: L::F) -> L::F {
+        // SAFETY: the caller promises the instruction set.
+        unsafe { L::add(x, y) }
     }
 }
 
 /// # Safety
 /// The instruction set of `L`.
 #[inline(always)]
-unsafe fn add_on<L: Lanes>(x: &mut [f32], y: &[f32]) {
-    // SAFETY: the instruction set is the caller's promise.
-    unsafe { each::<L>(x, y, |x, y| L::add(x, y)) };
+unsafe fn silu_mul_on<L: Lanes>(gate: &mut [f32], up: &[f32]) {
+    // SAFETY: the caller promises the instruction set.
+    unsafe { each::<L, SiluMul>(gate, up) };
 }
 
-/// x = f(x, y), vector by vector.
+/// # Safety
+/// The instruction set of `L`.
+#[inline(always)]
+unsafe fn add_on<L: Lanes>(x: &mut [f32], y: &[f32]) {
+    // SAFETY: the caller promises the instruction set.
+    unsafe { each::<L, Add>(x, y) };
+}
+
+/// Applies the operation vector by vector, results to `x`.
 ///
 /// # Safety
 /// The instruction set of `L`.
 #[inline(always)]
-unsafe fn each<L: Lanes>(x: &mut [f32], y: &[f32], f: impl Fn(L::F, L::F) -> L::F) {
+unsafe fn each<L: Lanes, O: Operation<L>>(x: &mut [f32], y: &[f32]) {
     assert_eq!(x.len(), y.len(), "two operands of one length");
     let whole = x.len() / L::N * L::N;
     let (to, from, rest) = (x.as_mut_ptr(), y.as_ptr(), x.len() - whole);
     // SAFETY: all accesses are below the common length.
     unsafe {
         for at in (0..whole).step_by(L::N) {
-            L::store(to.add(at), f(L::load(to.add(at)), L::load(from.add(at))));
+            L::store(to.add(at), O::apply(L::load(to.add(at)), L::load(from.add(at))));
         }
         if rest > 0 {
             let (a, b) = (L::load_first(to.add(whole), rest), L::load_first(from.add(whole), rest));
-            L::store_first(to.add(whole), f(a, b), rest);
+            L::store_first(to.add(whole), O::apply(a, b), rest);
         }
     }
 }

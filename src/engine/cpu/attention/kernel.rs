@@ -165,7 +165,7 @@ unsafe fn softmax<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>, end: us
     // SAFETY: `scores` and `weights` have `TILE` values per row, `total` one vector.
     unsafe {
         let nothing = A::L::splat(f32::NEG_INFINITY);
-        for r in 0..M {
+        for (r, factor) in factors.iter_mut().enumerate() {
             let row = step.scores.add(r * TILE);
             let (from, to) = step.seen[r];
             if from > 0 || to < width {
@@ -185,13 +185,13 @@ unsafe fn softmax<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>, end: us
                 let new = A::L::max_lane(top).ceil().max(old);
                 step.base[r] = new;
                 if !unset {
-                    factors[r] = (old - new).exp2();
+                    *factor = (old - new).exp2();
                     moved = true;
                 }
             }
             let base = A::L::splat(if step.base[r] == f32::NEG_INFINITY { 0.0 } else { step.base[r] });
             let total = step.total.add(r * n);
-            let mut sum = A::L::mul(A::L::load(total), A::L::splat(factors[r]));
+            let mut sum = A::L::mul(A::L::load(total), A::L::splat(*factor));
             for key in (0..width).step_by(2 * n) {
                 let a = A::exp2(A::L::sub(A::L::load(row.add(key)), base));
                 let b = A::exp2(A::L::sub(A::L::load(row.add(key + n)), base));

@@ -169,21 +169,39 @@ unsafe fn convert_turned<A: Arithmetic>(
     sin: &[f32],
 ) {
     let n = <A::L as Lanes>::N;
-    // SAFETY: the caller's promise; `turn` reads `N / 2` angles from column on.
-    unsafe {
-        let signs = A::L::load_pair([-1.0f32, 1.0].as_ptr());
-        let turn = |row: usize, column: usize| {
-            let x = from.load(row, column);
-            let c = A::L::load_doubled(cos.as_ptr().add(row * TILE + column));
-            let s = A::L::load_doubled(sin.as_ptr().add(row * TILE + column));
-            A::L::mul_add(x, c, A::L::mul(A::L::swap_pairs(x), A::L::mul(s, signs)))
-        };
-        for row in 0..turning {
-            for column in (0..TILE).step_by(n) {
-                from.prefetch(row, column);
-                A::pack(to.add((row * TILE + column) * 2), turn(row, column), turn(row, column + n / 2));
+    for row in 0..turning {
+        let angles = (&cos[row * TILE..][..TILE], &sin[row * TILE..][..TILE]);
+        for column in (0..TILE).step_by(n) {
+            from.prefetch(row, column);
+            // SAFETY: the caller's promise.
+            unsafe {
+                let a = turned::<A::L>(from, row, column, angles);
+                let b = turned::<A::L>(from, row, column + n / 2, angles);
+                A::pack(to.add((row * TILE + column) * 2), a, b);
             }
         }
+    }
+}
+
+/// `N / 2` pairs from `(row, column)` on, turned by the angles (cos and sin, `[TILE]`) of the row.
+///
+/// # Safety
+/// They lie inside the tile; the instruction set of `L`.
+#[inline(always)]
+unsafe fn turned<L: Lanes>(
+    from: impl Stored<L>,
+    row: usize,
+    column: usize,
+    (cos, sin): (&[f32], &[f32]),
+) -> L::F {
+    debug_assert!(column + L::N / 2 <= cos.len() && cos.len() == sin.len());
+    // SAFETY: the caller's promise; the angles are as many as the columns.
+    unsafe {
+        let x = from.load(row, column);
+        let c = L::load_doubled(cos.as_ptr().add(column));
+        let s = L::load_doubled(sin.as_ptr().add(column));
+        let signs = L::load_pair([-1.0f32, 1.0].as_ptr());
+        L::mul_add(x, c, L::mul(L::swap_pairs(x), L::mul(s, signs)))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Vectors of `f32` for kernels that are written once: the same body over the lanes of each instruction set.
 //!
 //! A kernel is a generic function over [`Lanes`], marked `#[inline(always)]`; one thin wrapper per instruction set
-//! carries `#[target_feature]` and calls it. [`on_lanes!`] writes the wrappers and the choice between them.
+//! carries `#[target_feature]` and calls it. [`on_lanes!`] writes the wrappers and the choice between them. No closure may
+//! use lanes: it would be compiled without the instruction set, each operation a call.
 
 pub mod exp;
 mod portable;

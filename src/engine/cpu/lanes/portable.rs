@@ -143,13 +143,7 @@ unsafe impl Lanes for Portable {
         // Adding and taking away 1.5 * 2^23 rounds to an integer; one step down where that went up.
         const ROUND: f32 = 12_582_912.0;
         let floor = each(|i| {
-            let clamped = if x[i] < -127.0 {
-                -127.0
-            } else if x[i] > 128.0 {
-                128.0
-            } else {
-                x[i]
-            };
+            let clamped = x[i].clamp(-127.0, 128.0);
             let nearest = (clamped + ROUND) - ROUND;
             if nearest > clamped { nearest - 1.0 } else { nearest }
         });
