@@ -61,7 +61,8 @@ impl Parts {
         let loaded = opened.map_err(|error| error.to_string()).and_then(|checkpoint| {
             let config = ModelConfig::read(&checkpoint).map_err(|error| error.to_string())?;
             let rope = in_force(&config.rope, &RopeOverrides::default(), 32).map_err(|e| e.to_string())?;
-            load(&checkpoint, config, rope, &LoadOptions::default()).map_err(|error| error.to_string())
+            load(&checkpoint, config, rope, &LoadOptions::default()).map_err(|error| error.to_string())?;
+            Ok(())
         });
         loaded.err().expect("the checkpoint is refused")
     }

@@ -11,8 +11,9 @@ use serde_json::Value;
 
 const TEXT: &str = "demo/sample.txt";
 
-/// Largest relative difference of a perplexity computed in other chunks: sums of f32 in another order.
-const CHUNK_TOLERANCE: f64 = 1e-6;
+/// Largest relative difference of a perplexity computed in other chunks. Both engines sum f32 in another order; `cpu` then
+/// rounds activations to 16 bits, where a last bit may tip over.
+const CHUNK_TOLERANCES: [(&str, f64); 2] = [("candle", 1e-6), ("cpu", 1e-4)];
 
 fn ppl(object: &Value) -> f64 {
     object["result"]["ppl"].as_f64().unwrap()
@@ -39,11 +40,13 @@ fn reruns_are_byte_identical_but_for_the_timing() {
 /// D092: chunks change nothing but rounding.
 #[test]
 fn d092_perplexity_does_not_depend_on_the_chunk() {
-    let base = format!("ppl --text {TEXT} --context 256 --max-windows 2");
-    let whole = ppl(&json(&base));
-    for chunk in [1, 7, 64] {
-        let found = ppl(&json(&format!("{base} --prefill-chunk {chunk}")));
-        assert!((found / whole - 1.0).abs() < CHUNK_TOLERANCE, "{chunk}: {found} {whole}");
+    for (engine, tolerance) in CHUNK_TOLERANCES {
+        let base = format!("ppl --text {TEXT} --context 256 --max-windows 2 --engine {engine}");
+        let whole = ppl(&json(&base));
+        for chunk in [1, 7, 64] {
+            let found = ppl(&json(&format!("{base} --prefill-chunk {chunk}")));
+            assert!((found / whole - 1.0).abs() < tolerance, "{engine}, {chunk}: {found} {whole}");
+        }
     }
 }
 

@@ -6,7 +6,9 @@ mod common;
 
 use common::{Setup, argmax, fixture, max_difference, one_shot};
 use ropex::engine::candle::WeightFormat;
+use ropex::model::load::EngineName;
 use ropex::model::{DynamicPolicy, LanguageModel, Want};
+use ropex::named::Named;
 use serde_json::Value;
 
 /// Largest logit difference to transformers: both compute in f32 and sum in another order.
@@ -60,6 +62,12 @@ fn sources(case: &Value) -> Vec<String> {
     folder.into_iter().chain(case["gguf"].as_str()).map(str::to_string).collect()
 }
 
+/// Weights of 16 bits are compared between the engines in `engines.rs`.
+fn engines(case: &str) -> impl Iterator<Item = EngineName> {
+    let half = case.contains("bf16") || case.contains("f16");
+    [EngineName::Candle].into_iter().chain((!half).then_some(EngineName::Cpu))
+}
+
 fn setup(source: &str, case: &Value) -> Setup {
     Setup::new(source).rope(&case["rope_parameters"])
 }
@@ -75,11 +83,11 @@ fn logits_equal_transformers_for_every_architecture_scaling_format_and_chunk() {
         let tokens = golden.tokens(length);
         let expected = golden.logits(name);
         for source in sources(case) {
-            for chunk in CHUNKS {
-                let model = setup(&source, case).chunk(chunk).load(length);
-                let found = rows(&one_shot(&*model, &tokens), &case["positions"]);
+            for (engine, chunk) in engines(name).flat_map(|engine| CHUNKS.map(|chunk| (engine, chunk))) {
+                let setup = Setup { engine, ..setup(&source, case).chunk(chunk) };
+                let found = rows(&one_shot(&*setup.load(length), &tokens), &case["positions"]);
                 let difference = max_difference(&found, &expected);
-                let what = format!("{name}, {source}, chunk {chunk}");
+                let what = format!("{name}, {source}, engine {}, chunk {chunk}", engine.name());
                 assert!(difference <= LOGIT_TOLERANCE, "{what}: {difference}");
                 compared += 1;
                 if difference > worst.0 {
@@ -157,10 +165,13 @@ fn d002_greedy_tokens_equal_transformers() {
                 let prompt = golden.tokens(run["prompt_tokens"].as_u64().unwrap() as usize);
                 let expected = ids(&run["continuation"]);
                 let length = prompt.len() + expected.len();
-                let model = setup(&source, case).dynamic(DynamicPolicy::Recompute).load(length);
-                let found = greedy(&*model, &prompt, expected.len());
-                assert_eq!(found, expected, "{}, {source}", case["name"]);
-                tokens_compared += found.len();
+                for engine in engines(case["name"].as_str().unwrap()) {
+                    let setup = Setup { engine, ..setup(&source, case) };
+                    let model = setup.dynamic(DynamicPolicy::Recompute).load(length);
+                    let found = greedy(&*model, &prompt, expected.len());
+                    assert_eq!(found, expected, "{}, {source}, {}", case["name"], engine.name());
+                    tokens_compared += found.len();
+                }
             }
         }
     }

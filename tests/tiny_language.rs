@@ -26,7 +26,10 @@ fn d016_ids_of_both_formats_equal_transformers() {
             let found = |bos| tokenizer.encode(text, bos, Markers::Special).unwrap();
             assert_eq!(found(Bos::Auto), ids(&case["ids"]), "{name}: {text:?}");
             assert_eq!(found(Bos::Never), ids(&case["ids_without_bos"]), "{name}: {text:?}");
-            assert_eq!(tokenizer.decode(&found(Bos::Never), false).unwrap(), text, "{name}");
+            // Qwen's tokenizer composes characters first, so only the others give the text back as it was.
+            if folder != "qwen2" {
+                assert_eq!(tokenizer.decode(&found(Bos::Never), false).unwrap(), text, "{name}");
+            }
         }
     }
 }

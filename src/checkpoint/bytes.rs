@@ -38,6 +38,19 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    /// Gives the memory of a map back to the system; what is read later comes from the file again.
+    pub fn release_pages(&self) {
+        #[cfg(target_os = "linux")]
+        if let Self::Map(map) = self {
+            // SAFETY: the map is read-only and of a file, so that dropped pages come back with the same contents.
+            let advised = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
+            // Only a wish: without it the pages stay.
+            let _ = advised;
+        }
+    }
+}
+
 impl Deref for Bytes {
     type Target = [u8];
 

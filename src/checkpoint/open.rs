@@ -182,6 +182,14 @@ impl Checkpoint {
         }
     }
 
+    /// Gives the memory of the maps back to the system until it is read again: for engines that keep weights of their own.
+    pub fn release_pages(&self) {
+        match &self.files {
+            Files::Gguf(file) => file.release_pages(),
+            Files::Safetensors(folder) => folder.release_pages(),
+        }
+    }
+
     /// Bytes of all weight files together.
     pub fn size_bytes(&self) -> usize {
         match &self.files {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::{Checkpoint, TensorView};
 
 impl Checkpoint {
-    fn views(&self) -> impl Iterator<Item = TensorView<'_>> {
+    /// Every tensor, in the order of [`Checkpoint::tensor_names`].
+    pub fn views(&self) -> impl Iterator<Item = TensorView<'_>> {
         self.tensor_names().into_iter().filter_map(|name| self.tensor(name))
     }
 

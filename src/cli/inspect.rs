@@ -47,7 +47,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     if let Some(limit) = rope.limit.filter(|limit| length > *limit) {
         warnings.push(format!("a context of {length} tokens is beyond the limit of {limit}"));
     }
-    let memory = open.memory(&rope, &args.memory, length);
+    let memory = open.memory(&rope, (&args.rope, &args.memory), length, context);
     let rope_json = rope_json(&rope, length)?;
     let pairs = PairTable::new(&rope, length)?;
     if let Some(allowed) = args.memory.max_memory.filter(|allowed| memory.total_bytes() > *allowed) {

@@ -21,6 +21,7 @@ pub use self::error::{CommandError, describe, exit_code};
 use self::report::Format;
 use crate::checkpoint::hub::HubOptions;
 use crate::engine::candle::DeviceName;
+use crate::engine::cpu::isa::Isa;
 use crate::model::load::EngineName;
 use crate::named::Named;
 
@@ -66,9 +67,12 @@ struct GlobalArgs {
     /// Where to compute: cpu, cuda, cuda:N or metal
     #[arg(long, global = true, value_name = "DEVICE", default_value = "cpu")]
     device: DeviceName,
-    /// What computes: auto (the best one for the device) or candle (plain tensor operations)
+    /// What computes: auto (the best one for the device), cpu (own kernels for this CPU) or candle (plain tensor operations)
     #[arg(long, global = true, value_name = "ENGINE", default_value = "auto", value_parser = EngineName::parse)]
     engine: EngineName,
+    /// Instruction set of the engine cpu, for tests: scalar, avx2, avx512, avx512-bf16-vnni
+    #[arg(long, global = true, value_name = "ISA", hide = true)]
+    isa: Option<Isa>,
     /// Open no network connection: use only files that are already here
     #[arg(long, global = true)]
     offline: bool,
@@ -105,6 +109,7 @@ struct Context {
     threads: usize,
     device: DeviceName,
     engine: EngineName,
+    isa: Option<Isa>,
     /// Whether text may go to standard output while it is produced.
     may_stream: bool,
     hub: HubOptions,
@@ -172,6 +177,7 @@ impl GlobalArgs {
             threads,
             device: self.device,
             engine: self.engine,
+            isa: self.isa,
             may_stream: self.format == Format::Table && self.output.is_none(),
             hub: HubOptions {
                 endpoint: environment.hub_endpoint,

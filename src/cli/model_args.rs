@@ -15,7 +15,7 @@ use crate::demo;
 use crate::engine::KvType;
 use crate::model::load::{LoadOptions, load};
 use crate::model::memory::MemoryPlan;
-use crate::model::{DecoderOptions, DynamicPolicy, LanguageModel, ModelConfig};
+use crate::model::{DecoderOptions, LanguageModel, ModelConfig};
 use crate::named::Named;
 
 /// Which checkpoint.
@@ -65,8 +65,8 @@ pub struct OpenModel {
 }
 
 /// A model that runs.
-pub struct ReadyModel {
-    pub model: Box<dyn LanguageModel>,
+pub struct ReadyModel<'a> {
+    pub model: Box<dyn LanguageModel + 'a>,
     pub warnings: Vec<String>,
     pub load_s: f64,
 }
@@ -111,35 +111,35 @@ impl OpenModel {
         Err(anyhow::Error::new(error).context(context))
     }
 
-    pub fn memory(&self, rope: &RopeSettings, memory: &MemoryArgs, context: usize) -> MemoryPlan {
-        let options = memory.decoder_options(DynamicPolicy::default());
+    /// The plan for a run of `context` tokens.
+    pub fn memory(
+        &self,
+        rope: &RopeSettings,
+        args: (&RopeArgs, &MemoryArgs),
+        context: usize,
+        global: &Context,
+    ) -> MemoryPlan {
+        let options = load_options(args, global);
         MemoryPlan::new(&self.checkpoint, &self.config, &rope.spec, &options, context)
     }
 
-    /// Reads the weights, for contexts of at most `length` tokens, and lets go of the files. `known`: warnings of the
-    /// command, said first.
+    /// Reads the weights, for contexts of at most `length` tokens, `known`: warnings of the command, said first.
     pub fn load(
-        self,
+        &self,
         rope: RopeSettings,
         args: (&RopeArgs, &MemoryArgs),
         length: usize,
         known: &[String],
         context: &Context,
-    ) -> anyhow::Result<ReadyModel> {
-        let (rope_args, memory_args) = args;
-        let memory = self.memory(&rope, memory_args, length);
-        memory.ensure_within(memory_args.max_memory)?;
+    ) -> anyhow::Result<ReadyModel<'_>> {
+        let memory = self.memory(&rope, args, length, context);
+        memory.ensure_within(args.1.max_memory)?;
         context.note(&rope_line(&rope, length)?);
         let mut warnings = [known, &rope.warnings].concat();
         context.warn(&warnings);
         let started = Instant::now();
-        let options = LoadOptions {
-            engine: context.engine,
-            device: context.device,
-            weights: None,
-            decoder: memory_args.decoder_options(rope_args.dynamic),
-        };
-        let loaded = load(&self.checkpoint, self.config, rope, &options)?;
+        let options = load_options(args, context);
+        let loaded = load(&self.checkpoint, self.config.clone(), rope, &options)?;
         context.warn(&loaded.warnings);
         warnings.extend(loaded.warnings);
         let load_s = started.elapsed().as_secs_f64();
@@ -163,7 +163,7 @@ impl OpenModel {
     }
 }
 
-impl ReadyModel {
+impl ReadyModel<'_> {
     /// `engine` of the JSON result.
     pub fn describe_engine(&self, args: (&RopeArgs, &MemoryArgs), context: &Context) -> Value {
         let (rope, memory) = args;
@@ -178,9 +178,19 @@ impl ReadyModel {
     }
 }
 
-impl MemoryArgs {
-    fn decoder_options(&self, dynamic: DynamicPolicy) -> DecoderOptions {
-        DecoderOptions { kv_type: self.kv_type, prefill_chunk: self.prefill_chunk, dynamic }
+fn load_options(args: (&RopeArgs, &MemoryArgs), context: &Context) -> LoadOptions {
+    let (rope, memory) = args;
+    LoadOptions {
+        engine: context.engine,
+        device: context.device,
+        threads: context.threads,
+        isa: context.isa,
+        weights: None,
+        decoder: DecoderOptions {
+            kv_type: memory.kv_type,
+            prefill_chunk: memory.prefill_chunk,
+            dynamic: rope.dynamic,
+        },
     }
 }
 

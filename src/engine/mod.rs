@@ -5,6 +5,7 @@
 //! [`candle`] is the portable implementation and the oracle of every faster one.
 
 pub mod candle;
+pub mod cpu;
 
 use crate::checkpoint::tensor::TensorView;
 use crate::named::Named;
@@ -55,8 +56,8 @@ pub struct ModelSource<'a> {
     pub layers: Vec<LayerSource<'a>>,
     /// RMSNorm weight before the head: `[hidden]`.
     pub norm: TensorView<'a>,
-    /// `None`: the head is the embedding (tied).
-    pub head: Option<LinearSource<'a>>,
+    /// `[vocab, hidden]`; `None`: the head is the embedding (tied).
+    pub head: Option<TensorView<'a>>,
 }
 
 impl<'a> ModelSource<'a> {
@@ -80,10 +81,7 @@ impl<'a> ModelSource<'a> {
             }
         }
         all.push(&self.norm);
-        if let Some(head) = &self.head {
-            all.push(&head.weight);
-            all.extend(&head.bias);
-        }
+        all.extend(&self.head);
         all
     }
 }

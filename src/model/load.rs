@@ -4,7 +4,10 @@ use super::weights::assemble;
 use super::{Decoder, DecoderOptions, LanguageModel, ModelConfig, ModelError};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::rope::RopeSettings;
+use crate::engine::EngineError;
 use crate::engine::candle::{CandleEngine, DeviceName, WeightFormat};
+use crate::engine::cpu::CpuEngine;
+use crate::engine::cpu::isa::Isa;
 use crate::named::Named;
 
 /// What computes.
@@ -13,17 +16,20 @@ pub enum EngineName {
     /// The best one for the device.
     #[default]
     Auto,
+    /// Own kernels for the instruction set of this CPU.
+    Cpu,
     /// Plain tensor operations on candle.
     Candle,
 }
 
 impl Named for EngineName {
     const WHAT: &'static str = "engine";
-    const ALL: &'static [Self] = &[Self::Auto, Self::Candle];
+    const ALL: &'static [Self] = &[Self::Auto, Self::Cpu, Self::Candle];
 
     fn name(self) -> &'static str {
         match self {
             EngineName::Auto => "auto",
+            EngineName::Cpu => "cpu",
             EngineName::Candle => "candle",
         }
     }
@@ -34,14 +40,29 @@ impl Named for EngineName {
 pub struct LoadOptions {
     pub engine: EngineName,
     pub device: DeviceName,
-    /// `None`: by size, see [`WeightFormat::for_size`].
+    /// Threads of the engine `cpu`; 0: one.
+    pub threads: usize,
+    /// Instruction set of the engine `cpu`; `None`: the best one here.
+    pub isa: Option<Isa>,
+    /// How the engine `candle` holds weights; `None`: by size, see [`WeightFormat::for_size`].
     pub weights: Option<WeightFormat>,
     pub decoder: DecoderOptions,
 }
 
+impl LoadOptions {
+    /// The engine that `auto` stands for, or the one asked for.
+    pub fn resolved_engine(&self) -> EngineName {
+        match (self.engine, self.device) {
+            (EngineName::Auto, DeviceName::Cpu) => EngineName::Cpu,
+            (EngineName::Auto, _) => EngineName::Candle,
+            (named, _) => named,
+        }
+    }
+}
+
 /// A loaded model and what the user should know about the way it was loaded.
-pub struct Loaded {
-    pub model: Box<dyn LanguageModel>,
+pub struct Loaded<'a> {
+    pub model: Box<dyn LanguageModel + 'a>,
     pub warnings: Vec<String>,
 }
 
@@ -49,26 +70,38 @@ pub struct Loaded {
 ///
 /// # Errors
 /// Missing or unused tensors, shapes that do not fit, a device that is not there.
-pub fn load(
-    checkpoint: &Checkpoint,
+pub fn load<'a>(
+    checkpoint: &'a Checkpoint,
     config: ModelConfig,
     rope: RopeSettings,
     options: &LoadOptions,
-) -> Result<Loaded, ModelError> {
+) -> Result<Loaded<'a>, ModelError> {
     rope.spec.validate()?;
     let (source, warnings) = assemble(checkpoint, &config)?;
-    let format = options.weights.unwrap_or_else(|| weight_format(checkpoint));
     let shape = config.shape(&rope.spec);
-    let engine = match options.engine {
-        EngineName::Auto | EngineName::Candle => {
-            CandleEngine::load(shape, &source, format, options.device.open()?)?
+    let decoder = options.decoder;
+    let model: Box<dyn LanguageModel + 'a> = match options.resolved_engine() {
+        EngineName::Auto | EngineName::Cpu => {
+            if options.device != DeviceName::Cpu {
+                let reason = "the engine `cpu` computes on the CPU only; leave `--engine` out".to_owned();
+                return Err(EngineError::Device { device: options.device.to_string(), reason }.into());
+            }
+            let isa = options.isa.unwrap_or_else(Isa::detect);
+            let engine = CpuEngine::load(shape, &source, isa, options.threads.max(1))?;
+            Box::new(Decoder::new(engine, config, rope, decoder))
+        }
+        EngineName::Candle => {
+            let format = options.weights.unwrap_or_else(|| weight_format(checkpoint));
+            let engine = CandleEngine::load(shape, &source, format, options.device.open()?)?;
+            Box::new(Decoder::new(engine, config, rope, decoder))
         }
     };
-    let decoder = Decoder::new(engine, config, rope, options.decoder);
-    Ok(Loaded { model: Box::new(decoder), warnings })
+    // Both engines have made copies of their own.
+    checkpoint.release_pages();
+    Ok(Loaded { model, warnings })
 }
 
-/// The format that [`load`] chooses by itself.
+/// The format that [`load`] chooses by itself for the engine `candle`.
 pub fn weight_format(checkpoint: &Checkpoint) -> WeightFormat {
     WeightFormat::for_size(checkpoint.n_weights())
 }

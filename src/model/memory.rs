@@ -1,9 +1,10 @@
 //! How much memory a run takes, told before it starts.
 
-use super::load::weight_format;
-use super::{DecoderOptions, ModelConfig, ModelError};
+use super::load::{EngineName, LoadOptions, weight_format};
+use super::{ModelConfig, ModelError};
 use crate::checkpoint::Checkpoint;
 use crate::engine::candle::{WeightFormat, Workspace};
+use crate::engine::cpu::CpuEngine;
 use crate::rope::RopeSpec;
 
 /// Bytes that a run of a given context holds at its peak.
@@ -14,8 +15,6 @@ pub struct MemoryPlan {
     pub kv_bytes: u64,
     /// Activations, attention scores and logits of one chunk.
     pub workspace_bytes: u64,
-    /// How the weights are held.
-    pub weights: WeightFormat,
 }
 
 impl MemoryPlan {
@@ -24,27 +23,29 @@ impl MemoryPlan {
         checkpoint: &Checkpoint,
         config: &ModelConfig,
         rope: &RopeSpec,
-        options: &DecoderOptions,
+        options: &LoadOptions,
         context: usize,
     ) -> Self {
-        let weights = weight_format(checkpoint);
-        let weights_bytes = match weights {
-            WeightFormat::Unpacked => checkpoint.n_weights().saturating_mul(4),
-            WeightFormat::Packed => checkpoint.weights_bytes(),
-        };
+        let shape = config.shape(rope);
+        let decoder = &options.decoder;
+        let chunk = decoder.prefill_chunk.min(context);
+        if options.resolved_engine() == EngineName::Cpu {
+            return Self {
+                weights_bytes: CpuEngine::weights_bytes(checkpoint.views()),
+                kv_bytes: CpuEngine::cache_bytes(&shape, context, decoder.kv_type),
+                workspace_bytes: CpuEngine::workspace_bytes(&shape, chunk),
+            };
+        }
+        let format = options.weights.unwrap_or_else(|| weight_format(checkpoint));
         let heads = (2 * config.n_layers * config.n_kv_heads * config.head_dim) as u64;
-        let element = options.kv_type.size_bytes() as u64;
-        let workspace = Workspace {
-            format: weights,
-            kv_type: options.kv_type,
-            chunk: options.prefill_chunk.min(context),
-            context,
-        };
+        let element = decoder.kv_type.size_bytes() as u64;
         Self {
-            weights_bytes,
+            weights_bytes: match format {
+                WeightFormat::Unpacked => checkpoint.n_weights().saturating_mul(4),
+                WeightFormat::Packed => checkpoint.weights_bytes(),
+            },
             kv_bytes: heads.saturating_mul(element).saturating_mul(context as u64),
-            workspace_bytes: workspace.bytes(&config.shape(rope)),
-            weights,
+            workspace_bytes: Workspace { format, kv_type: decoder.kv_type, chunk, context }.bytes(&shape),
         }
     }
 

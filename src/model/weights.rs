@@ -124,7 +124,7 @@ impl<'a> Assembly<'a, '_> {
         let embedding = self.weight(self.names.embedding)?;
         let layers = (0..self.config.n_layers).map(|layer| self.layer(layer)).collect::<Result<_, _>>()?;
         let norm = self.weight(self.names.norm)?;
-        let head = self.head(&embedding)?;
+        let head = self.head(&embedding);
         Ok(ModelSource { embedding, layers, norm, head })
     }
 
@@ -169,7 +169,7 @@ impl<'a> Assembly<'a, '_> {
 
     /// Decided by what is stored, then by the flag; a stored head that differs from a tied embedding is not used,
     /// as in transformers, and said.
-    fn head(&mut self, embedding: &TensorView<'a>) -> Result<Option<LinearSource<'a>>, ModelError> {
+    fn head(&mut self, embedding: &TensorView<'a>) -> Option<TensorView<'a>> {
         let name = format!("{}.weight", self.names.head);
         let Some(weight) = self.optional(name.clone()) else {
             if self.config.tied_flag == Some(false) {
@@ -177,20 +177,19 @@ impl<'a> Assembly<'a, '_> {
                     "`tie_word_embeddings` is false but `{name}` is missing: the embedding is used as the head"
                 ));
             }
-            return Ok(None);
+            return None;
         };
-        let bias = self.optional(format!("{}.bias", self.names.head));
-        let is_copy = weight.dtype == embedding.dtype && weight.bytes == embedding.bytes;
-        if is_copy && bias.is_none() {
-            return Ok(None);
+        if weight.dtype == embedding.dtype && weight.bytes == embedding.bytes {
+            return None;
         }
         if self.config.tied_flag == Some(true) {
             self.warnings.push(format!(
-                "`tie_word_embeddings` is true but `{name}` differs from the embedding: the embedding is used, as transformers does"
+                "`tie_word_embeddings` is true but `{name}` differs from the embedding: the embedding is used, as \
+                 transformers does"
             ));
-            return Ok(None);
+            return None;
         }
-        Ok(Some(LinearSource { weight, bias }))
+        Some(weight)
     }
 
     fn refuse_unused(&self) -> Result<(), ModelError> {

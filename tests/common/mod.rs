@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 
 use ropex::checkpoint::rope::{RopeOverrides, RopeSettings, in_force};
 use ropex::checkpoint::{Checkpoint, ModelRef, OpenOptions};
+use ropex::engine::KvType;
 use ropex::engine::candle::WeightFormat;
-use ropex::model::load::{LoadOptions, load};
+use ropex::engine::cpu::isa::Isa;
+use ropex::model::load::{EngineName, LoadOptions, load};
 use ropex::model::{DecoderOptions, DynamicPolicy, LanguageModel, ModelConfig, Want};
 use serde_json::Value;
 
@@ -32,6 +34,10 @@ pub struct Setup {
     pub chunk: usize,
     pub dynamic: DynamicPolicy,
     pub weights: WeightFormat,
+    pub engine: EngineName,
+    pub isa: Option<Isa>,
+    pub threads: usize,
+    pub kv_type: KvType,
 }
 
 impl Setup {
@@ -42,6 +48,10 @@ impl Setup {
             chunk: 512,
             dynamic: DynamicPolicy::Planned,
             weights: WeightFormat::Unpacked,
+            engine: EngineName::Candle,
+            isa: None,
+            threads: 2,
+            kv_type: KvType::F32,
         }
     }
 
@@ -67,13 +77,21 @@ impl Setup {
     }
 
     /// The model for runs of `length` tokens.
+    /// Its checkpoint stays open for the rest of the test.
     pub fn load(&self, length: usize) -> Box<dyn LanguageModel> {
-        let checkpoint = open(&self.name);
-        let config = ModelConfig::read(&checkpoint).unwrap();
+        let checkpoint: &'static Checkpoint = Box::leak(Box::new(open(&self.name)));
+        let config = ModelConfig::read(checkpoint).unwrap();
         let decoder =
-            DecoderOptions { prefill_chunk: self.chunk, dynamic: self.dynamic, ..DecoderOptions::default() };
-        let options = LoadOptions { weights: Some(self.weights), decoder, ..LoadOptions::default() };
-        load(&checkpoint, config, self.settings(length), &options).unwrap().model
+            DecoderOptions { kv_type: self.kv_type, prefill_chunk: self.chunk, dynamic: self.dynamic };
+        let options = LoadOptions {
+            engine: self.engine,
+            isa: self.isa,
+            threads: self.threads,
+            weights: Some(self.weights),
+            decoder,
+            ..LoadOptions::default()
+        };
+        load(checkpoint, config, self.settings(length), &options).unwrap().model
     }
 }
 

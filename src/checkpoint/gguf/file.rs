@@ -141,6 +141,11 @@ impl GgufFile {
         Some(TensorView { name: &info.name, dtype: info.dtype, shape: info.shape.clone(), bytes })
     }
 
+    /// Gives the memory of the maps back to the system until it is read again.
+    pub fn release_pages(&self) {
+        self.parts.iter().for_each(|part| part.bytes.release_pages());
+    }
+
     /// Bytes of all parts together.
     pub fn size_bytes(&self) -> usize {
         self.parts.iter().map(|part| part.bytes.len()).sum()

@@ -99,6 +99,11 @@ impl SafetensorsFolder {
         Some(TensorView { name, dtype: record.dtype, shape: record.shape.clone(), bytes })
     }
 
+    /// Gives the memory of the maps back to the system until it is read again.
+    pub fn release_pages(&self) {
+        self.shards.iter().for_each(|shard| shard.bytes.release_pages());
+    }
+
     /// Bytes of all weight files together.
     pub fn size_bytes(&self) -> usize {
         self.shards.iter().map(|shard| shard.bytes.len()).sum()

@@ -72,7 +72,8 @@ impl CandleEngine {
             .map(|layer| Layer::load(layer, &shape, format, &device))
             .collect::<Result<Vec<_>, _>>()?;
         let table = (shape.vocab_size, shape.hidden_size);
-        let head = source.head.as_ref().map(|head| Linear::load(head, table, format, &device)).transpose()?;
+        let head =
+            source.head.as_ref().map(|head| Linear::load_plain(head, table, format, &device)).transpose()?;
         Ok(Self {
             embedding: Linear::load_plain(&source.embedding, table, format, &device)?,
             norm: load_vector(&source.norm, shape.hidden_size, &device)?,

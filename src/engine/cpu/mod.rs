@@ -5,8 +5,19 @@
 //! - [`aligned`]: buffers on cache lines.
 //! - [`matrix`]: products with weights of every number format.
 
+mod activation;
 pub mod aligned;
+mod attention;
+mod cache;
+mod engine;
 pub mod isa;
+mod lanes;
+mod layer;
 pub mod matrix;
+mod norm;
 pub mod pool;
+mod rotate;
+mod rows;
 pub mod shared;
+
+pub use engine::CpuEngine;

@@ -1,0 +1,328 @@
+//! The fused operations on this engine's kernels.
+
+use std::cell::{OnceCell, RefCell};
+
+use super::activation::{add, silu_mul};
+use super::attention::{AttentionWorkspace, Problem, TiledRotation, attend};
+use super::cache::{CacheShape, CacheType, Elements, HeadRows, LayerCache};
+use super::isa::Isa;
+use super::layer::{Bias, Layer, Linear, floats};
+use super::matrix::{MatrixWorkspace, Product, head_bytes, multiply_many, packed_bytes};
+use super::norm::{rms_norm, rms_norm_in_place};
+use super::pool::Pool;
+use super::rotate::{HeadLayout, rotate};
+use super::rows::for_each_rows;
+use crate::checkpoint::tensor::TensorView;
+use crate::engine::{Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
+use crate::rope::Table;
+
+/// Model weights packed for the kernels of one instruction set.
+pub struct CpuEngine<'a> {
+    shape: ModelShape,
+    isa: Isa,
+    pool: Pool,
+    embedding: Linear<'a>,
+    layers: Vec<Layer<'a>>,
+    /// `[hidden]`
+    norm: Vec<f32>,
+    /// `None`: tied to the embedding.
+    head: Option<Linear<'a>>,
+    scratch: RefCell<Scratch>,
+}
+
+/// Memory that every call uses again.
+struct Scratch {
+    matrix: MatrixWorkspace,
+    attention: AttentionWorkspace,
+}
+
+/// Activations `[tokens, hidden]`.
+pub struct Hidden {
+    tokens: usize,
+    values: Vec<f32>,
+}
+
+/// Queries, keys and values of a chunk, token by token.
+pub struct Heads {
+    tokens: usize,
+    /// `[tokens, n_heads * head_dim]`
+    q: Vec<f32>,
+    /// `[tokens, n_kv_heads * head_dim]`
+    k: Vec<f32>,
+    /// `[tokens, n_kv_heads * head_dim]`
+    v: Vec<f32>,
+}
+
+/// Keys and values of every layer.
+pub struct Cache {
+    layers: Vec<LayerCache>,
+}
+
+/// Cosines and sines, and the same in the order of cached keys once that is asked for.
+pub struct Rotation {
+    table: Table,
+    tiled: OnceCell<Option<TiledRotation>>,
+}
+
+impl<'a> CpuEngine<'a> {
+    /// Bytes of the packed form of the given tensors.
+    pub fn weights_bytes<'t>(tensors: impl Iterator<Item = TensorView<'t>>) -> u64 {
+        let packed = |view: TensorView| match view.shape[..] {
+            [outputs, inputs] => packed_bytes(view.dtype, outputs, inputs),
+            _ => view.n_values() * size_of::<f32>(),
+        };
+        tensors.map(|view| packed(view) as u64).sum()
+    }
+
+    /// Bytes of an f32, f16 or bf16 cache for `capacity` tokens: whole tiles of positions.
+    pub fn cache_bytes(shape: &ModelShape, capacity: usize, kv_type: KvType) -> u64 {
+        let layer = LayerCache::size_bytes(&cache_shape(shape), capacity, cache_type(kv_type)) as u64;
+        layer.saturating_mul(shape.n_layers as u64)
+    }
+
+    /// Bytes of activations, packed activations and pieces of the head while a chunk of `chunk` tokens goes through.
+    pub fn workspace_bytes(shape: &ModelShape, chunk: usize) -> u64 {
+        const FLOAT: u64 = 4;
+        let [hidden, inner, vocab] =
+            [shape.hidden_size, shape.intermediate_size, shape.vocab_size].map(|n| n as u64);
+        let q = (shape.n_heads * shape.head_dim) as u64;
+        let kv = (shape.n_kv_heads * shape.head_dim) as u64;
+        // Residual and norm; then queries, keys, values and what attention mixes, or the two halves of the MLP; and
+        // the input of a product in packed form.
+        let layer = 2 * hidden + (2 * q + 2 * kv).max(2 * inner) + inner.max(hidden);
+        FLOAT * chunk as u64 * layer + head_bytes(vocab as usize, chunk) as u64
+    }
+
+    /// Packs the weights of `source` with `threads` threads for `isa`.
+    ///
+    /// # Errors
+    /// A tensor whose shape differs from what `shape` asks for.
+    pub fn load(
+        shape: ModelShape,
+        source: &ModelSource<'a>,
+        isa: Isa,
+        threads: usize,
+    ) -> Result<Self, EngineError> {
+        let pool = Pool::new(threads);
+        let table = (shape.vocab_size, shape.hidden_size);
+        let layers = source.layers.iter().map(|layer| Layer::load(layer, &shape, isa, &pool));
+        let layers = layers.collect::<Result<_, _>>()?;
+        let head =
+            source.head.as_ref().map(|head| Linear::load_plain(head, table, isa, &pool)).transpose()?;
+        let scratch =
+            Scratch { matrix: MatrixWorkspace::default(), attention: AttentionWorkspace::new(&pool) };
+        Ok(Self {
+            embedding: Linear::load_plain(&source.embedding, table, isa, &pool)?,
+            norm: floats(&source.norm, shape.hidden_size)?,
+            layers,
+            head,
+            scratch: RefCell::new(scratch),
+            shape,
+            isa,
+            pool,
+        })
+    }
+
+    fn normed(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
+        let mut out = vec![0.0; x.len()];
+        let (isa, width, epsilon) = (self.isa, weight.len(), self.shape.rms_norm_eps as f32);
+        for_each_rows(&self.pool, &mut out, width, |first, rows| {
+            let x = &x[first * width..][..rows.len()];
+            rms_norm(isa, x, weight, epsilon, rows);
+        });
+        out
+    }
+
+    /// RMSNorm of every head: `[tokens, heads * head_dim]`, weight `[head_dim]`.
+    fn norm_heads(&self, x: &mut [f32], weight: &[f32]) {
+        let (isa, epsilon) = (self.isa, self.shape.rms_norm_eps as f32);
+        for_each_rows(&self.pool, x, weight.len(), |_, rows| {
+            rms_norm_in_place(isa, rows, weight, epsilon);
+        });
+    }
+
+    fn rotate_rows(&self, x: &mut [f32], n_heads: usize, table: &Table) {
+        let ModelShape { head_dim, pairing, .. } = self.shape;
+        let isa = self.isa;
+        let layout = HeadLayout { row: n_heads * head_dim, n_heads, head_dim, pairing };
+        for_each_rows(&self.pool, x, layout.row, |first, rows| {
+            rotate(isa, rows, layout, table, first);
+        });
+    }
+
+    fn add_bias(&self, y: &mut [f32], bias: &Bias) {
+        let Some(bias) = bias else { return };
+        let isa = self.isa;
+        for_each_rows(&self.pool, y, bias.len(), |_, rows| {
+            rows.chunks_exact_mut(bias.len()).for_each(|row| add(isa, row, bias));
+        });
+    }
+
+    /// Products of one input with several matrices, each with its bias.
+    fn project<const N: usize>(&self, x: &[f32], rows: usize, linears: [&Linear<'a>; N]) -> [Vec<f32>; N] {
+        let mut outputs = linears.map(|linear| vec![0.0; rows * linear.matrix.outputs()]);
+        let mut products = Vec::with_capacity(N);
+        for (linear, y) in linears.iter().zip(&mut outputs) {
+            products.push(Product { matrix: &linear.matrix, y, accumulate: false });
+        }
+        multiply_many(&self.pool, x, rows, &mut products, &mut self.scratch.borrow_mut().matrix);
+        for (linear, y) in linears.iter().zip(&mut outputs) {
+            self.add_bias(y, &linear.bias);
+        }
+        outputs
+    }
+
+    /// hidden += x W^T + bias
+    fn accumulate(&self, x: &[f32], linear: &Linear<'a>, hidden: &mut Hidden) {
+        let product = Product { matrix: &linear.matrix, y: &mut hidden.values, accumulate: true };
+        let scratch = &mut self.scratch.borrow_mut().matrix;
+        multiply_many(&self.pool, x, hidden.tokens, &mut [product], scratch);
+        self.add_bias(&mut hidden.values, &linear.bias);
+    }
+
+    /// The final norm of the given rows: `[rows, hidden]`.
+    fn normed_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
+        let width = self.shape.hidden_size;
+        let chosen: Vec<f32> =
+            rows.iter().flat_map(|row| &hidden.values[row * width..][..width]).copied().collect();
+        self.normed(&chosen, &self.norm)
+    }
+
+    fn head(&self) -> &Linear<'a> {
+        self.head.as_ref().unwrap_or(&self.embedding)
+    }
+}
+
+fn cache_shape(shape: &ModelShape) -> CacheShape {
+    let ModelShape { n_kv_heads, head_dim, rotary_dim, pairing, .. } = *shape;
+    CacheShape { n_kv_heads, head_dim, rotary_dim, pairing }
+}
+
+/// A cache in f32 is attended to in f32: dot products in bfloat16 are for caches that round anyway.
+fn attention_isa(isa: Isa, cache: &LayerCache) -> Isa {
+    match cache.keys() {
+        Elements::F32(_) => isa.min(Isa::Avx512),
+        _ => isa,
+    }
+}
+
+fn cache_type(kv_type: KvType) -> CacheType {
+    match kv_type {
+        KvType::F32 => CacheType::F32,
+        KvType::F16 => CacheType::F16,
+        KvType::BF16 => CacheType::BF16,
+    }
+}
+
+impl<'a> Engine for CpuEngine<'a> {
+    type Hidden = Hidden;
+    type Heads = Heads;
+    type Cache = Cache;
+    type Rotation = Rotation;
+
+    fn describe(&self) -> String {
+        format!("cpu, {}, weights packed", self.isa)
+    }
+
+    fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Cache, EngineError> {
+        let layer = |_| LayerCache::new(cache_shape(&self.shape), capacity, cache_type(kv_type));
+        Ok(Cache { layers: (0..self.shape.n_layers).map(layer).collect() })
+    }
+
+    fn fork_cache(&self, cache: &Cache) -> Result<Cache, EngineError> {
+        Ok(Cache { layers: cache.layers.clone() })
+    }
+
+    fn rotation(&self, table: &Table) -> Result<Rotation, EngineError> {
+        Ok(Rotation { table: table.clone(), tiled: OnceCell::new() })
+    }
+
+    fn embed(&self, tokens: &[u32]) -> Result<Hidden, EngineError> {
+        let width = self.shape.hidden_size;
+        let mut values = vec![0.0; tokens.len() * width];
+        for (token, row) in tokens.iter().zip(values.chunks_exact_mut(width)) {
+            self.embedding.matrix.row(*token as usize, row);
+        }
+        Ok(Hidden { tokens: tokens.len(), values })
+    }
+
+    fn project_qkv(&self, layer: usize, hidden: &Hidden) -> Result<Heads, EngineError> {
+        let weights = &self.layers[layer];
+        let x = self.normed(&hidden.values, &weights.attention_norm);
+        let [mut q, mut k, v] = self.project(&x, hidden.tokens, [&weights.q, &weights.k, &weights.v]);
+        if let Some(norm) = &weights.q_norm {
+            self.norm_heads(&mut q, norm);
+        }
+        if let Some(norm) = &weights.k_norm {
+            self.norm_heads(&mut k, norm);
+        }
+        Ok(Heads { tokens: hidden.tokens, q, k, v })
+    }
+
+    fn rotate_append(
+        &self,
+        layer: usize,
+        heads: &mut Heads,
+        rotation: &Rotation,
+        cache: &mut Cache,
+        start: usize,
+        keys: KeyState,
+    ) -> Result<(), EngineError> {
+        self.rotate_rows(&mut heads.q, self.shape.n_heads, &rotation.table);
+        if keys == KeyState::Rotated {
+            self.rotate_rows(&mut heads.k, self.shape.n_kv_heads, &rotation.table);
+        }
+        let (tokens, head_dim) = (heads.tokens, self.shape.head_dim);
+        let row = self.shape.n_kv_heads * head_dim;
+        let k = HeadRows::by_token(&heads.k, tokens, row, head_dim);
+        let v = HeadRows::by_token(&heads.v, tokens, row, head_dim);
+        cache.layers[layer].append(&self.pool, start, k, v)
+    }
+
+    fn attend(
+        &self,
+        layer: usize,
+        heads: Heads,
+        mut hidden: Hidden,
+        cache: &Cache,
+        start: usize,
+        key_rotation: Option<&Rotation>,
+    ) -> Result<Hidden, EngineError> {
+        let head_dim = self.shape.head_dim;
+        let row = self.shape.n_heads * head_dim;
+        let q = HeadRows::by_token(&heads.q, heads.tokens, row, head_dim);
+        let key_rotation = key_rotation
+            .and_then(|rotation| rotation.tiled.get_or_init(|| TiledRotation::new(&rotation.table)).as_ref());
+        let problem = Problem::new(q, self.shape.n_heads, start, &cache.layers[layer], key_rotation)
+            .with_window(self.shape.sliding_window);
+        let mut mixed = vec![0.0; heads.q.len()];
+        let isa = attention_isa(self.isa, &cache.layers[layer]);
+        attend(isa, &self.pool, &problem, &mut self.scratch.borrow_mut().attention, &mut mixed);
+        self.accumulate(&mixed, &self.layers[layer].o, &mut hidden);
+        Ok(hidden)
+    }
+
+    fn mlp(&self, layer: usize, mut hidden: Hidden) -> Result<Hidden, EngineError> {
+        let weights = &self.layers[layer];
+        let x = self.normed(&hidden.values, &weights.mlp_norm);
+        let [mut gate, up] = self.project(&x, hidden.tokens, [&weights.gate, &weights.up]);
+        let (isa, width) = (self.isa, self.shape.intermediate_size);
+        for_each_rows(&self.pool, &mut gate, width, |first, rows| {
+            silu_mul(isa, rows, &up[first * width..][..rows.len()]);
+        });
+        self.accumulate(&gate, &weights.down, &mut hidden);
+        Ok(hidden)
+    }
+
+    fn logits(&self, hidden: &Hidden, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
+        let x = self.normed_rows(hidden, rows);
+        let [logits] = self.project(&x, rows.len(), [self.head()]);
+        Ok(logits)
+    }
+
+    fn log_probs(&self, hidden: &Hidden, rows: &[usize], targets: &[u32]) -> Result<Vec<f32>, EngineError> {
+        let x = self.normed_rows(hidden, rows);
+        let scratch = &mut self.scratch.borrow_mut().matrix;
+        Ok(self.head().matrix.log_probs(&self.pool, &x, targets, scratch))
+    }
+}

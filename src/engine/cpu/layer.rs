@@ -1,0 +1,98 @@
+//! Weights of the engine: packed matrices, norms and biases as f32.
+
+use super::isa::Isa;
+use super::matrix::{Matrix, unpack_row};
+use super::pool::Pool;
+use crate::checkpoint::tensor::TensorView;
+use crate::engine::{EngineError, LayerSource, LinearSource, ModelShape};
+
+/// `[out]`, if there is one.
+pub type Bias = Option<Vec<f32>>;
+
+/// A matrix `[out, in]` with its bias.
+pub struct Linear<'a> {
+    pub matrix: Matrix<'a>,
+    pub bias: Bias,
+}
+
+impl<'a> Linear<'a> {
+    pub fn load(
+        source: &LinearSource<'a>,
+        (out, input): (usize, usize),
+        isa: Isa,
+        pool: &Pool,
+    ) -> Result<Self, EngineError> {
+        let bias = source.bias.as_ref().map(|bias| floats(bias, out)).transpose()?;
+        Ok(Self { bias, ..Self::load_plain(&source.weight, (out, input), isa, pool)? })
+    }
+
+    /// A matrix without bias.
+    pub fn load_plain(
+        weight: &TensorView<'a>,
+        (out, input): (usize, usize),
+        isa: Isa,
+        pool: &Pool,
+    ) -> Result<Self, EngineError> {
+        Ok(Self { matrix: Matrix::new(weight, out, input, isa, pool)?, bias: None })
+    }
+}
+
+/// Weights of one decoder layer.
+pub struct Layer<'a> {
+    pub attention_norm: Vec<f32>,
+    pub q: Linear<'a>,
+    pub k: Linear<'a>,
+    pub v: Linear<'a>,
+    pub q_norm: Option<Vec<f32>>,
+    pub k_norm: Option<Vec<f32>>,
+    pub o: Linear<'a>,
+    pub mlp_norm: Vec<f32>,
+    pub gate: Linear<'a>,
+    pub up: Linear<'a>,
+    pub down: Linear<'a>,
+}
+
+impl<'a> Layer<'a> {
+    pub fn load(
+        source: &LayerSource<'a>,
+        shape: &ModelShape,
+        isa: Isa,
+        pool: &Pool,
+    ) -> Result<Self, EngineError> {
+        let hidden = shape.hidden_size;
+        let heads = shape.n_heads * shape.head_dim;
+        let kv_heads = shape.n_kv_heads * shape.head_dim;
+        let inner = shape.intermediate_size;
+        let linear = |source: &LinearSource<'a>, out, input| Linear::load(source, (out, input), isa, pool);
+        let norm = |view: &Option<TensorView<'a>>| {
+            view.as_ref().map(|view| floats(view, shape.head_dim)).transpose()
+        };
+        Ok(Self {
+            attention_norm: floats(&source.attention_norm, hidden)?,
+            q: linear(&source.q, heads, hidden)?,
+            k: linear(&source.k, kv_heads, hidden)?,
+            v: linear(&source.v, kv_heads, hidden)?,
+            q_norm: norm(&source.q_norm)?,
+            k_norm: norm(&source.k_norm)?,
+            o: linear(&source.o, hidden, heads)?,
+            mlp_norm: floats(&source.mlp_norm, hidden)?,
+            gate: linear(&source.gate, inner, hidden)?,
+            up: linear(&source.up, inner, hidden)?,
+            down: linear(&source.down, hidden, inner)?,
+        })
+    }
+}
+
+/// A vector of `len` values of any stored type.
+///
+/// # Errors
+/// [`EngineError::Shape`] when the shape is another.
+pub fn floats(view: &TensorView<'_>, len: usize) -> Result<Vec<f32>, EngineError> {
+    if view.shape != [len] || view.dtype.size_bytes(&view.shape) != Some(view.bytes.len()) {
+        let (found, name) = (view.shape.clone(), view.name.to_owned());
+        return Err(EngineError::Shape { name, found, expected: vec![len] });
+    }
+    let mut values = vec![0.0; len];
+    unpack_row(view.dtype, view.bytes, &mut values);
+    Ok(values)
+}
