@@ -22,6 +22,9 @@ unsafe fn dot<const VNNI: bool>(sum: __m512i, a: __m512i, b: __m512i) -> __m512i
 }
 
 /// `low`, or `low` with the bits of `high` under `mask` put above it.
+///
+/// # Safety
+/// Needs AVX-512 F, BW, DQ and VL.
 #[inline(always)]
 unsafe fn with_high(low: __m512i, high: __m512i, mask: i16) -> __m512i {
     // Truth table of `low | (high & mask)`.
@@ -66,38 +69,56 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
             }
         }
         match Format::ALL[F].quants() {
-            Quants::Nibble5 => {
-                let fifth = vector(4);
-                macro_rules! add {
-                    ($($pair:literal)*) => {$({
-                        let high = if $pair <= 4 {
-                            _mm512_slli_epi16::<{ if $pair <= 4 { 4 - $pair } else { 0 } }>(fifth)
-                        } else {
-                            _mm512_srli_epi16::<{ if $pair > 4 { $pair - 4 } else { 0 } }>(fifth)
-                        };
-                        out[$pair] = with_high(out[$pair], high, 16);
-                    })*};
-                }
-                add!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-            }
-            Quants::Nibble6 => {
-                let both = [vector(4), vector(5)];
-                macro_rules! add {
-                    ($($field:literal)*) => {$(for half in 0..2 {
-                        let high = if $field <= 2 {
-                            _mm512_slli_epi16::<{ if $field <= 2 { 4 - 2 * $field } else { 0 } }>(both[half])
-                        } else {
-                            _mm512_srli_epi16::<{ if $field > 2 { 2 * $field - 4 } else { 0 } }>(both[half])
-                        };
-                        out[8 * half + $field] = with_high(out[8 * half + $field], high, 48);
-                    })*};
-                }
-                add!(0 1 2 3 4 5 6 7);
-            }
+            Quants::Nibble5 => add_fifth_bits(&mut out, vector(4)),
+            Quants::Nibble6 => add_two_bits(&mut out, [vector(4), vector(5)]),
             _ => {}
         }
         out
     }
+}
+
+/// Puts the fifth bits above the nibbles of all pairs.
+///
+/// # Safety
+/// Needs AVX-512 F, BW, DQ and VL.
+#[inline(always)]
+unsafe fn add_fifth_bits(out: &mut [__m512i; PAIRS], fifth: __m512i) {
+    macro_rules! add {
+        ($($pair:literal)*) => {$(
+            // SAFETY: the caller's instruction set.
+            unsafe {
+                let high = if $pair <= 4 {
+                    _mm512_slli_epi16::<{ if $pair <= 4 { 4 - $pair } else { 0 } }>(fifth)
+                } else {
+                    _mm512_srli_epi16::<{ if $pair > 4 { $pair - 4 } else { 0 } }>(fifth)
+                };
+                out[$pair] = with_high(out[$pair], high, 16);
+            }
+        )*};
+    }
+    add!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+}
+
+/// Puts two bits above the nibbles of all pairs.
+///
+/// # Safety
+/// Needs AVX-512 F, BW, DQ and VL.
+#[inline(always)]
+unsafe fn add_two_bits(out: &mut [__m512i; PAIRS], both: [__m512i; 2]) {
+    macro_rules! add {
+        ($($field:literal)*) => {$(for half in 0..2 {
+            // SAFETY: the caller's instruction set.
+            unsafe {
+                let high = if $field <= 2 {
+                    _mm512_slli_epi16::<{ if $field <= 2 { 4 - 2 * $field } else { 0 } }>(both[half])
+                } else {
+                    _mm512_srli_epi16::<{ if $field > 2 { 2 * $field - 4 } else { 0 } }>(both[half])
+                };
+                out[8 * half + $field] = with_high(out[8 * half + $field], high, 48);
+            }
+        })*};
+    }
+    add!(0 1 2 3 4 5 6 7);
 }
 
 /// Scales and minima of a record.
@@ -129,12 +150,18 @@ unsafe fn scales_of<const F: usize>(scales: *const u8, header: *const u8) -> (__
 }
 
 /// Signed bytes of `Scales::Six` for the two halves of a record, one per 32-bit lane.
+///
+/// # Safety
+/// Needs AVX-512 F; `scales` points to 32 bytes.
 #[inline(always)]
 unsafe fn factors(scales: *const u8) -> [__m512i; 2] {
     // SAFETY: 32 bytes of scales; the caller's instruction set.
     unsafe { [0, 1].map(|half| _mm512_cvtepi8_epi32(_mm_loadu_si128(scales.add(half * LANES).cast()))) }
 }
 
+///
+/// # Safety
+/// Needs AVX-512 F, BW, DQ and VL.
 #[inline(always)]
 unsafe fn expand_body<const F: usize>(panel: &[u8], first: usize, place: usize, to: &mut ExpandedTile) {
     let format = Format::ALL[F];
@@ -187,6 +214,9 @@ pub unsafe fn expand<const F: usize>(panel: &[u8], first: usize, place: usize, t
 
 /// `R` rows times the 64 outputs of a tile: for each block, 16 steps that add `R x 4` vectors of pair products in
 /// registers, then one multiplication by the scales into the sums.
+///
+/// # Safety
+/// Needs AVX-512 F, BW, DQ and VL, and VNNI when `VNNI`.
 #[inline(always)]
 unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
     rows: &[PackedRow<'_>; R],
@@ -273,6 +303,9 @@ pub unsafe fn tile_vnni<const R: usize, const MINIMA: bool>(
 }
 
 /// `R` rows times one panel, integers taken apart in registers.
+///
+/// # Safety
+/// Needs AVX-512 F, BW, DQ and VL, and VNNI when `VNNI`.
 #[inline(always)]
 unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
     panel: &[u8],
