@@ -64,7 +64,7 @@ impl Parts {
             load(&checkpoint, config, rope, &LoadOptions::default()).map_err(|error| error.to_string())?;
             Ok(())
         });
-        loaded.err().expect("the checkpoint is refused")
+        loaded.expect_err("the checkpoint is refused")
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::command::{failure, run, stderr, success};
 
-const COMMANDS: [&str; 6] = ["generate", "ppl", "inspect", "tokenize", "pull", "completions"];
+const COMMANDS: [&str; 7] = ["generate", "ppl", "inspect", "bench", "tokenize", "pull", "completions"];
 
 /// The text of `docs/cli.md`: the help of every command.
 fn reference() -> String {
@@ -90,6 +90,16 @@ fn offline_and_not_in_the_cache_is_said() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("org/name"), "{}", stderr(&output));
+}
+
+#[test]
+fn bench_reports_a_rate_for_every_length_and_depth() {
+    let object = common::command::json("bench --prefill 8,64 --decode 4 --depth 0,32");
+    let rows = |key: &str, field: &str| -> Vec<u64> {
+        object["result"][key].as_array().unwrap().iter().map(|row| row[field].as_u64().unwrap()).collect()
+    };
+    assert_eq!((rows("prefill", "tokens"), rows("decode", "context")), (vec![8, 64], vec![0, 32]));
+    assert!(object["result"]["decode"][0]["tokens_per_s"].as_f64().unwrap() > 0.0);
 }
 
 #[test]

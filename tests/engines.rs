@@ -16,6 +16,8 @@ const SAME_LOGITS: f32 = 1e-4;
 const HALF_WEIGHTS_NATS: f64 = 1e-4;
 /// A bfloat16 cache rounds keys and values to 8 bits of mantissa, on the same models.
 const BF16_CACHE_NATS: f64 = 5e-3;
+/// An 8-bit cache with a scale for 32 lanes rounds coarser still.
+const Q8_CACHE_NATS: f64 = 5e-2;
 const VOCAB: usize = 300;
 const LENGTH: usize = 150;
 
@@ -70,7 +72,7 @@ fn half_precision_models_agree() {
 
 #[test]
 fn narrow_caches_stay_close() {
-    for kv_type in [KvType::F16, KvType::BF16] {
+    for kv_type in [KvType::F16, KvType::BF16, KvType::Q8_0] {
         let mut worst = 0.0f64;
         for name in ["llama", "qwen3"] {
             let oracle = logits(&Setup::new(name));
@@ -80,7 +82,8 @@ fn narrow_caches_stay_close() {
             }
         }
         println!("{kv_type:?}: largest divergence from an f32 cache {worst:.1e}");
-        assert!(worst <= BF16_CACHE_NATS, "{kv_type:?}: {worst}");
+        let allowed = if kv_type == KvType::Q8_0 { Q8_CACHE_NATS } else { BF16_CACHE_NATS };
+        assert!(worst <= allowed, "{kv_type:?}: {worst}");
     }
 }
 

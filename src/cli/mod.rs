@@ -1,5 +1,6 @@
 //! The command line: one file per command, each turning flags into a request, the library's answer into a report.
 
+mod bench;
 mod completions;
 mod error;
 mod generate;
@@ -83,6 +84,7 @@ enum Command {
     Generate(generate::Args),
     Ppl(ppl::Args),
     Inspect(inspect::Args),
+    Bench(bench::Args),
     Tokenize(tokenize::Args),
     Pull(pull::Args),
     Completions(completions::Args),
@@ -150,6 +152,7 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<()> {
         Command::Generate(args) => generate::run(args, &context)?,
         Command::Ppl(args) => ppl::run(args, &context)?,
         Command::Inspect(args) => inspect::run(args, &context)?,
+        Command::Bench(args) => bench::run(args, &context)?,
         Command::Tokenize(args) => tokenize::run(args, &context)?,
         Command::Pull(args) => pull::run(args, &context)?,
         Command::Completions(args) => completions::run(args),

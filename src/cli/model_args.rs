@@ -38,7 +38,7 @@ pub struct ModelArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct MemoryArgs {
-    /// Number format of cached keys and values: f32, f16 or bf16
+    /// Number format of cached keys and values: f32, f16, bf16 or (engine cpu) q8_0
     #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = KvType::parse)]
     pub kv_type: KvType,
     /// Tokens that go through the layers together

@@ -18,6 +18,8 @@ pub enum EngineError {
     Shape { name: String, found: Vec<usize>, expected: Vec<usize> },
     #[error("device `{device}` is not usable: {reason}")]
     Device { device: String, reason: String },
+    #[error("engine `candle` holds caches in f32, f16 or bf16, not in `{}`", .0.name())]
+    KvType(KvType),
     #[error("cache is full: {capacity} tokens planned, {wanted} wanted")]
     CacheFull { capacity: usize, wanted: usize },
     #[error("candle: {0}")]
@@ -110,26 +112,20 @@ pub enum KvType {
     F32,
     F16,
     BF16,
-}
-
-impl KvType {
-    pub fn size_bytes(self) -> usize {
-        match self {
-            KvType::F32 => 4,
-            KvType::F16 | KvType::BF16 => 2,
-        }
-    }
+    /// 8-bit integers, one f32 scale for 32 lanes of a head.
+    Q8_0,
 }
 
 impl Named for KvType {
     const WHAT: &'static str = "cache type";
-    const ALL: &'static [Self] = &[Self::F32, Self::F16, Self::BF16];
+    const ALL: &'static [Self] = &[Self::F32, Self::F16, Self::BF16, Self::Q8_0];
 
     fn name(self) -> &'static str {
         match self {
             KvType::F32 => "f32",
             KvType::F16 => "f16",
             KvType::BF16 => "bf16",
+            KvType::Q8_0 => "q8_0",
         }
     }
 }

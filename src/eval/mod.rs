@@ -2,4 +2,5 @@
 
 pub mod document;
 pub mod perplexity;
+pub mod speed;
 pub mod windows;

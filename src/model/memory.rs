@@ -37,15 +37,14 @@ impl MemoryPlan {
             };
         }
         let format = options.weights.unwrap_or_else(|| weight_format(checkpoint));
-        let heads = (2 * config.n_layers * config.n_kv_heads * config.head_dim) as u64;
-        let element = decoder.kv_type.size_bytes() as u64;
+        let workspace = Workspace { format, kv_type: decoder.kv_type, chunk, context };
         Self {
             weights_bytes: match format {
                 WeightFormat::Unpacked => checkpoint.n_weights().saturating_mul(4),
                 WeightFormat::Packed => checkpoint.weights_bytes(),
             },
-            kv_bytes: heads.saturating_mul(element).saturating_mul(context as u64),
-            workspace_bytes: Workspace { format, kv_type: decoder.kv_type, chunk, context }.bytes(&shape),
+            kv_bytes: workspace.cache_bytes(&shape),
+            workspace_bytes: workspace.bytes(&shape),
         }
     }
 

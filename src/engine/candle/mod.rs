@@ -98,11 +98,12 @@ impl CandleEngine {
     }
 }
 
-fn dtype(kv_type: KvType) -> DType {
+fn dtype(kv_type: KvType) -> Result<DType, EngineError> {
     match kv_type {
-        KvType::F32 => DType::F32,
-        KvType::F16 => DType::F16,
-        KvType::BF16 => DType::BF16,
+        KvType::F32 => Ok(DType::F32),
+        KvType::F16 => Ok(DType::F16),
+        KvType::BF16 => Ok(DType::BF16),
+        KvType::Q8_0 => Err(EngineError::KvType(kv_type)),
     }
 }
 
@@ -127,7 +128,8 @@ impl Engine for CandleEngine {
 
     fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Cache, EngineError> {
         let shape = (self.shape.n_kv_heads, capacity, self.shape.head_dim);
-        let zeros = || Tensor::zeros(shape, dtype(kv_type), &self.device);
+        let dtype = dtype(kv_type)?;
+        let zeros = || Tensor::zeros(shape, dtype, &self.device);
         let layers =
             (0..self.shape.n_layers).map(|_| Ok((zeros()?, zeros()?))).collect::<Result<_, EngineError>>()?;
         Ok(Cache { capacity, layers })

@@ -17,6 +17,17 @@ pub struct Workspace {
 }
 
 impl Workspace {
+    /// Bytes of the cache: keys and values of every layer.
+    pub fn cache_bytes(&self, shape: &ModelShape) -> u64 {
+        let element = match self.kv_type {
+            KvType::F32 => 4,
+            // The engine refuses the last one when a cache is made.
+            KvType::F16 | KvType::BF16 | KvType::Q8_0 => 2,
+        };
+        let token = (2 * shape.n_layers * shape.n_kv_heads * shape.head_dim) as u64;
+        token.saturating_mul(element).saturating_mul(self.context as u64)
+    }
+
     /// Bytes at the largest of three moments: attention, MLP, head.
     pub fn bytes(&self, shape: &ModelShape) -> u64 {
         const FLOAT: u64 = 4;
@@ -32,7 +43,7 @@ impl Workspace {
         // A narrow cache is widened for one layer at a time.
         let widened = match self.kv_type {
             KvType::F32 => 0,
-            KvType::F16 | KvType::BF16 => 2 * kv * self.context as u64,
+            _ => 2 * kv * self.context as u64,
         };
         let attention = chunk * (4 * q + 4 * kv) + 3 * scores + widened;
         let mlp = chunk * (4 * inner + hidden);

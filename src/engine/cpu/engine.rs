@@ -4,7 +4,7 @@ use std::cell::{OnceCell, RefCell};
 
 use super::activation::{add, silu_mul};
 use super::attention::{AttentionWorkspace, Problem, TiledRotation, attend};
-use super::cache::{CacheShape, CacheType, Elements, HeadRows, LayerCache};
+use super::cache::{CacheShape, Elements, HeadRows, LayerCache};
 use super::isa::Isa;
 use super::layer::{Bias, Layer, Linear, floats};
 use super::matrix::{MatrixWorkspace, Product, head_bytes, multiply_many, packed_bytes};
@@ -74,9 +74,9 @@ impl<'a> CpuEngine<'a> {
         tensors.map(|view| packed(view) as u64).sum()
     }
 
-    /// Bytes of an f32, f16 or bf16 cache for `capacity` tokens: whole tiles of positions.
+    /// Bytes of a cache for `capacity` tokens: whole tiles of positions.
     pub fn cache_bytes(shape: &ModelShape, capacity: usize, kv_type: KvType) -> u64 {
-        let layer = LayerCache::size_bytes(&cache_shape(shape), capacity, cache_type(kv_type)) as u64;
+        let layer = LayerCache::size_bytes(&cache_shape(shape), capacity, kv_type) as u64;
         layer.saturating_mul(shape.n_layers as u64)
     }
 
@@ -206,14 +206,6 @@ fn attention_isa(isa: Isa, cache: &LayerCache) -> Isa {
     }
 }
 
-fn cache_type(kv_type: KvType) -> CacheType {
-    match kv_type {
-        KvType::F32 => CacheType::F32,
-        KvType::F16 => CacheType::F16,
-        KvType::BF16 => CacheType::BF16,
-    }
-}
-
 impl<'a> Engine for CpuEngine<'a> {
     type Hidden = Hidden;
     type Heads = Heads;
@@ -225,7 +217,7 @@ impl<'a> Engine for CpuEngine<'a> {
     }
 
     fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Cache, EngineError> {
-        let layer = |_| LayerCache::new(cache_shape(&self.shape), capacity, cache_type(kv_type));
+        let layer = |_| LayerCache::new(cache_shape(&self.shape), capacity, kv_type);
         Ok(Cache { layers: (0..self.shape.n_layers).map(layer).collect() })
     }
 

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::engine::cpu::cache::{CacheShape, CacheType};
+use crate::engine::KvType;
+use crate::engine::cpu::cache::CacheShape;
+use crate::named::Named;
 use crate::rope::{Frequencies, Pairing, Table, rotate};
 
 /// Largest error of an output, f32 products: rounding of sums of a few hundred terms.
@@ -36,7 +38,7 @@ struct Case {
     start: usize,
     tokens: usize,
     window: Option<usize>,
-    cache_type: CacheType,
+    cache_type: KvType,
     turned: bool,
     seed: u64,
 }
@@ -169,14 +171,14 @@ fn shape(n_kv_heads: usize, head_dim: usize, rotary_dim: usize, pairing: Pairing
 
 fn plain(head_dim: usize, start: usize, tokens: usize) -> Case {
     let shape = shape(1, head_dim, head_dim / 2 * 2, Pairing::HalfSplit);
-    Case { shape, group: 3, start, tokens, window: None, cache_type: CacheType::F32, turned: false, seed: 1 }
+    Case { shape, group: 3, start, tokens, window: None, cache_type: KvType::F32, turned: false, seed: 1 }
 }
 
 fn cases() -> impl Strategy<Value = Case> {
     let pairing = prop_oneof![Just(Pairing::Adjacent), Just(Pairing::HalfSplit)];
     let lengths = (0usize..140, prop_oneof![1usize..20, 20usize..150]);
     let window = prop_oneof![Just(None), (1usize..150).prop_map(Some)];
-    let cache_type = prop::sample::select(CacheType::ALL.to_vec());
+    let cache_type = prop::sample::select(KvType::ALL.to_vec());
     let heads = (1usize..3, 1usize..8, 1usize..140, any::<bool>(), 0usize..6);
     (pairing, lengths, window, cache_type, heads, any::<u64>()).prop_map(
         |(
@@ -226,7 +228,7 @@ fn tile_edges_equal_their_twin() {
 
 #[test]
 fn results_depend_neither_on_threads_nor_on_chunks() {
-    let whole = Case { cache_type: CacheType::BF16, ..plain(64, 0, 700) };
+    let whole = Case { cache_type: KvType::BF16, ..plain(64, 0, 700) };
     let one = Pool::new(1);
     let cache = whole.cache(&one, |_, _| {});
     let q = whole.queries();
@@ -280,12 +282,9 @@ fn large_scores_move_the_base() {
 #[test]
 fn what_is_not_finite_reaches_the_rows_that_see_it() {
     for bad in [f32::NAN, f32::INFINITY] {
-        for (in_keys, cache_type) in [
-            (true, CacheType::F32),
-            (false, CacheType::F32),
-            (true, CacheType::Q8_0),
-            (false, CacheType::Q8_0),
-        ] {
+        for (in_keys, cache_type) in
+            [(true, KvType::F32), (false, KvType::F32), (true, KvType::Q8_0), (false, KvType::Q8_0)]
+        {
             let case = Case { cache_type, ..plain(64, 0, 200) };
             let pool = Pool::new(1);
             let cache = case.cache(&pool, |k, v| (if in_keys { k } else { v })[100 * 64 + 5] = bad);

@@ -11,13 +11,14 @@ mod write;
 
 use std::ops::Range;
 
+#[cfg(test)]
 use half::{bf16, f16};
 
-pub use self::shape::{CacheShape, CacheType, HeadRows, LANES, Q8_BLOCK, TILE};
+pub use self::shape::{CacheShape, HeadRows, Q8_BLOCK, TILE};
 use self::write::{Place, Writer};
 use super::aligned::Aligned;
 use super::pool::Pool;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, KvType};
 
 /// From this many appended values on, the threads share the work.
 const PARALLEL_FROM: usize = 1 << 14;
@@ -32,17 +33,16 @@ pub enum Elements {
 }
 
 impl Elements {
-    fn zeroed(cache_type: CacheType, values: usize, scales: usize) -> Self {
+    fn zeroed(cache_type: KvType, values: usize, scales: usize) -> Self {
         match cache_type {
-            CacheType::F32 => Self::F32(Aligned::zeroed(values)),
-            CacheType::F16 => Self::F16(Aligned::zeroed(values)),
-            CacheType::BF16 => Self::BF16(Aligned::zeroed(values)),
-            CacheType::Q8_0 => {
-                Self::Q8_0 { values: Aligned::zeroed(values), scales: Aligned::zeroed(scales) }
-            }
+            KvType::F32 => Self::F32(Aligned::zeroed(values)),
+            KvType::F16 => Self::F16(Aligned::zeroed(values)),
+            KvType::BF16 => Self::BF16(Aligned::zeroed(values)),
+            KvType::Q8_0 => Self::Q8_0 { values: Aligned::zeroed(values), scales: Aligned::zeroed(scales) },
         }
     }
 
+    #[cfg(test)]
     /// One stored value; `scale`: its place among the scales.
     fn get(&self, index: usize, scale: usize) -> f32 {
         match self {
@@ -75,7 +75,7 @@ pub struct LayerCache {
 
 impl LayerCache {
     /// An empty cache; memory is that of whole tiles.
-    pub fn new(shape: CacheShape, capacity: usize, cache_type: CacheType) -> Self {
+    pub fn new(shape: CacheShape, capacity: usize, cache_type: KvType) -> Self {
         let tiles = shape.n_kv_heads * capacity.div_ceil(TILE);
         let keys = Elements::zeroed(cache_type, tiles * shape.key_tile(), tiles * shape.key_scales());
         let values = Elements::zeroed(cache_type, tiles * shape.value_tile(), tiles * shape.value_scales());
@@ -83,12 +83,12 @@ impl LayerCache {
     }
 
     /// Bytes that [`LayerCache::new`] allocates.
-    pub fn size_bytes(shape: &CacheShape, capacity: usize, cache_type: CacheType) -> usize {
+    pub fn size_bytes(shape: &CacheShape, capacity: usize, cache_type: KvType) -> usize {
         let values = shape.key_tile() + shape.value_tile();
         let tile = match cache_type {
-            CacheType::F32 => 4 * values,
-            CacheType::F16 | CacheType::BF16 => 2 * values,
-            CacheType::Q8_0 => values + 4 * (shape.key_scales() + shape.value_scales()),
+            KvType::F32 => 4 * values,
+            KvType::F16 | KvType::BF16 => 2 * values,
+            KvType::Q8_0 => values + 4 * (shape.key_scales() + shape.value_scales()),
         };
         tile * shape.n_kv_heads * capacity.div_ceil(TILE)
     }
@@ -166,6 +166,7 @@ impl LayerCache {
         Ok(())
     }
 
+    #[cfg(test)]
     /// The stored key of one position, lanes in the order of the model.
     pub fn key(&self, head: usize, position: usize, out: &mut [f32]) {
         let (tile, key) = (self.tile(head, position), position % TILE);
@@ -176,6 +177,7 @@ impl LayerCache {
         }
     }
 
+    #[cfg(test)]
     /// The stored value of one position.
     pub fn value(&self, head: usize, position: usize, out: &mut [f32]) {
         let (tile, key) = (self.tile(head, position), position % TILE);

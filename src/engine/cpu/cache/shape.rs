@@ -8,31 +8,8 @@ pub const TILE: usize = 64;
 /// Lanes of values are rounded up to a multiple of this.
 pub const LANES: usize = 16;
 
-/// Lanes that share a scale in a [`CacheType::Q8_0`] cache.
+/// Lanes that share a scale in a [`KvType::Q8_0`](crate::engine::KvType::Q8_0) cache.
 pub const Q8_BLOCK: usize = 32;
-
-/// Number format of a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheType {
-    F32,
-    F16,
-    BF16,
-    /// 8-bit integers, one f32 scale for [`Q8_BLOCK`] lanes of a position
-    Q8_0,
-}
-
-impl CacheType {
-    pub const ALL: [CacheType; 4] = [Self::F32, Self::F16, Self::BF16, Self::Q8_0];
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::BF16 => "bf16",
-            Self::Q8_0 => "q8_0",
-        }
-    }
-}
 
 /// What a cache must know of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +73,7 @@ pub struct HeadRows<'a> {
 }
 
 impl<'a> HeadRows<'a> {
+    #[cfg(test)]
     /// values: `[heads, tokens, head_dim]`
     pub fn by_head(values: &'a [f32], tokens: usize, head_dim: usize) -> Self {
         Self { values, tokens, head_stride: tokens * head_dim, token_stride: head_dim }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::named::Named;
 use crate::rope::Pairing;
 
 fn rows(shape: &CacheShape, tokens: usize, from: f32) -> Vec<f32> {
@@ -8,7 +9,7 @@ fn rows(shape: &CacheShape, tokens: usize, from: f32) -> Vec<f32> {
 #[test]
 fn what_is_appended_comes_back_in_the_order_of_the_model() {
     let pool = Pool::new(2);
-    for cache_type in CacheType::ALL {
+    for &cache_type in KvType::ALL {
         for (head_dim, rotary_dim, pairing) in [
             (64, 64, Pairing::HalfSplit),
             (80, 32, Pairing::Adjacent),
@@ -25,7 +26,7 @@ fn what_is_appended_comes_back_in_the_order_of_the_model() {
                 cache.append(&pool, start, k, v).unwrap();
                 for (head, token) in (0..2).flat_map(|head| (0..tokens).map(move |token| (head, token))) {
                     // One 127th of the largest value of a block, halved by rounding; others hold these numbers.
-                    let allowed = if cache_type == CacheType::Q8_0 { 6.0 / 254.0 * 1.01 } else { 0.0 };
+                    let allowed = if cache_type == KvType::Q8_0 { 6.0 / 254.0 * 1.01 } else { 0.0 };
                     let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= allowed);
                     cache.key(head, start + token, &mut out);
                     assert!(close(&out, k.row(head, token, head_dim)), "{cache_type:?} {shape:?}");
@@ -42,7 +43,7 @@ fn what_is_appended_comes_back_in_the_order_of_the_model() {
 fn a_full_cache_refuses_and_stays_as_it_is() {
     let pool = Pool::new(1);
     let shape = CacheShape { n_kv_heads: 1, head_dim: 4, rotary_dim: 4, pairing: Pairing::Adjacent };
-    let mut cache = LayerCache::new(shape, 3, CacheType::F32);
+    let mut cache = LayerCache::new(shape, 3, KvType::F32);
     let values = [1.0; 16];
     let rows = |tokens| HeadRows::by_head(&values, tokens, 4);
     cache.append(&pool, 0, rows(3), rows(3)).unwrap();
@@ -56,16 +57,16 @@ fn a_full_cache_refuses_and_stays_as_it_is() {
 #[test]
 fn sizes_are_those_of_whole_tiles() {
     let shape = CacheShape { n_kv_heads: 3, head_dim: 64, rotary_dim: 64, pairing: Pairing::HalfSplit };
-    assert_eq!(LayerCache::size_bytes(&shape, 8192, CacheType::F32), 3 * 8192 * 64 * 2 * 4);
-    assert_eq!(LayerCache::size_bytes(&shape, 8191, CacheType::BF16), 3 * 8192 * 64 * 2 * 2);
-    assert_eq!(LayerCache::size_bytes(&shape, 8192, CacheType::Q8_0), 3 * 8192 * 64 * 2 * 36 / 32);
+    assert_eq!(LayerCache::size_bytes(&shape, 8192, KvType::F32), 3 * 8192 * 64 * 2 * 4);
+    assert_eq!(LayerCache::size_bytes(&shape, 8191, KvType::BF16), 3 * 8192 * 64 * 2 * 2);
+    assert_eq!(LayerCache::size_bytes(&shape, 8192, KvType::Q8_0), 3 * 8192 * 64 * 2 * 36 / 32);
 }
 
 #[test]
 fn not_finite_stays_not_finite() {
     let pool = Pool::new(1);
     let shape = CacheShape { n_kv_heads: 1, head_dim: 4, rotary_dim: 4, pairing: Pairing::Adjacent };
-    for cache_type in CacheType::ALL {
+    for &cache_type in KvType::ALL {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut cache = LayerCache::new(shape, 1, cache_type);
             let values = [1.0, bad, 2.0, 3.0];

@@ -8,9 +8,11 @@ use super::Lanes;
 /// log2(e): e^x = 2^(x * LOG2_E).
 pub const LOG2_E: f32 = std::f32::consts::LOG2_E;
 
+#[cfg(test)]
 /// Largest relative error of [`exp2_coarse`]: a twentieth of the rounding to bfloat16 that follows it.
 pub const COARSE_ERROR: f32 = 1.1e-4;
 
+#[cfg(test)]
 /// Largest relative error of [`exp2_fine`], the rounding of its f32 operations included.
 pub const FINE_ERROR: f32 = 3e-7;
 
