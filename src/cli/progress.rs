@@ -1,8 +1,9 @@
 //! Progress of long work on standard error.
 
+use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// Work shorter than this shows nothing.
 const QUIET_FOR: Duration = Duration::from_secs(2);
@@ -19,9 +20,13 @@ impl Progress {
     /// `total`: tokens of work; `quiet`: never show anything.
     pub fn tokens(label: &str, total: usize, quiet: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::hidden());
-        let template = "{prefix} {wide_bar} {human_pos}/{human_len} tokens, {per_sec:.0}, {eta} left {msg}";
+        let template = "{prefix} {wide_bar} {human_pos}/{human_len} tokens, {rate}/s, {eta} left {msg}";
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
+            // The library prints four decimals.
+            let rate = |state: &ProgressState, out: &mut dyn Write| {
+                write!(out, "{:.0}", state.per_sec()).ok();
+            };
+            bar.set_style(style.with_key("rate", rate));
         }
         bar.set_prefix(label.to_string());
         Self { bar, started: Instant::now(), shown: false, quiet }
