@@ -30,10 +30,15 @@ pub struct CpuEngine<'a> {
     scratch: RefCell<Scratch>,
 }
 
+/// Values from which on a buffer is kept: the allocator gives smaller ones back quickly, and warm.
+const SPARED_FROM: usize = 1 << 16;
+
 /// Memory that every call uses again.
 struct Scratch {
     matrix: MatrixWorkspace,
     attention: AttentionWorkspace,
+    /// Buffers of finished operations: fresh ones of this size cost a page fault for every 4 kB.
+    spare: Vec<Vec<f32>>,
 }
 
 /// Activations `[tokens, hidden]`.
@@ -109,8 +114,11 @@ impl<'a> CpuEngine<'a> {
         let layers = layers.collect::<Result<_, _>>()?;
         let head =
             source.head.as_ref().map(|head| Linear::load_plain(head, table, isa, &pool)).transpose()?;
-        let scratch =
-            Scratch { matrix: MatrixWorkspace::default(), attention: AttentionWorkspace::new(&pool) };
+        let scratch = Scratch {
+            matrix: MatrixWorkspace::default(),
+            attention: AttentionWorkspace::new(&pool),
+            spare: Vec::new(),
+        };
         Ok(Self {
             embedding: Linear::load_plain(&source.embedding, table, isa, &pool)?,
             norm: floats(&source.norm, shape.hidden_size)?,
@@ -123,8 +131,26 @@ impl<'a> CpuEngine<'a> {
         })
     }
 
+    /// A buffer of `len` zeros, one that was given back if there is one.
+    fn take(&self, len: usize) -> Vec<f32> {
+        if len < SPARED_FROM {
+            return vec![0.0; len];
+        }
+        let spare = &mut self.scratch.borrow_mut().spare;
+        let fitting = spare.iter().position(|buffer| buffer.capacity() >= len);
+        let mut buffer = fitting.map(|index| spare.swap_remove(index)).unwrap_or_default();
+        buffer.clear();
+        buffer.resize(len, 0.0);
+        buffer
+    }
+
+    fn give_back<const N: usize>(&self, buffers: [Vec<f32>; N]) {
+        let large = buffers.into_iter().filter(|buffer| buffer.capacity() >= SPARED_FROM);
+        self.scratch.borrow_mut().spare.extend(large);
+    }
+
     fn normed(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
-        let mut out = vec![0.0; x.len()];
+        let mut out = self.take(x.len());
         let (isa, width, epsilon) = (self.isa, weight.len(), self.shape.rms_norm_eps as f32);
         for_each_rows(&self.pool, &mut out, width, |first, rows| {
             let x = &x[first * width..][..rows.len()];
@@ -160,7 +186,7 @@ impl<'a> CpuEngine<'a> {
 
     /// Products of one input with several matrices, each with its bias.
     fn project<const N: usize>(&self, x: &[f32], rows: usize, linears: [&Linear<'a>; N]) -> [Vec<f32>; N] {
-        let mut outputs = linears.map(|linear| vec![0.0; rows * linear.matrix.outputs()]);
+        let mut outputs = linears.map(|linear| self.take(rows * linear.matrix.outputs()));
         let mut products = Vec::with_capacity(N);
         for (linear, y) in linears.iter().zip(&mut outputs) {
             products.push(Product { matrix: &linear.matrix, y, accumulate: false });
@@ -242,6 +268,7 @@ impl<'a> Engine for CpuEngine<'a> {
         let weights = &self.layers[layer];
         let x = self.normed(&hidden.values, &weights.attention_norm);
         let [mut q, mut k, v] = self.project(&x, hidden.tokens, [&weights.q, &weights.k, &weights.v]);
+        self.give_back([x]);
         if let Some(norm) = &weights.q_norm {
             self.norm_heads(&mut q, norm);
         }
@@ -287,10 +314,11 @@ impl<'a> Engine for CpuEngine<'a> {
             .and_then(|rotation| rotation.tiled.get_or_init(|| TiledRotation::new(&rotation.table)).as_ref());
         let problem = Problem::new(q, self.shape.n_heads, start, &cache.layers[layer], key_rotation)
             .with_window(self.shape.sliding_window);
-        let mut mixed = vec![0.0; heads.q.len()];
+        let mut mixed = self.take(heads.q.len());
         let isa = attention_isa(self.isa, &cache.layers[layer]);
         attend(isa, &self.pool, &problem, &mut self.scratch.borrow_mut().attention, &mut mixed);
         self.accumulate(&mixed, &self.layers[layer].o, &mut hidden);
+        self.give_back([mixed, heads.q, heads.k, heads.v]);
         Ok(hidden)
     }
 
@@ -303,18 +331,22 @@ impl<'a> Engine for CpuEngine<'a> {
             silu_mul(isa, rows, &up[first * width..][..rows.len()]);
         });
         self.accumulate(&gate, &weights.down, &mut hidden);
+        self.give_back([x, gate, up]);
         Ok(hidden)
     }
 
     fn logits(&self, hidden: &Hidden, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
         let x = self.normed_rows(hidden, rows);
         let [logits] = self.project(&x, rows.len(), [self.head()]);
+        self.give_back([x]);
         Ok(logits)
     }
 
     fn log_probs(&self, hidden: &Hidden, rows: &[usize], targets: &[u32]) -> Result<Vec<f32>, EngineError> {
         let x = self.normed_rows(hidden, rows);
-        let scratch = &mut self.scratch.borrow_mut().matrix;
-        Ok(self.head().matrix.log_probs(&self.pool, &x, targets, scratch))
+        let head = &self.head().matrix;
+        let found = head.log_probs(&self.pool, &x, targets, &mut self.scratch.borrow_mut().matrix);
+        self.give_back([x]);
+        Ok(found)
     }
 }
