@@ -62,32 +62,6 @@ pub struct ModelSource<'a> {
     pub head: Option<TensorView<'a>>,
 }
 
-impl<'a> ModelSource<'a> {
-    /// Every tensor, in the order of the forward pass.
-    pub fn tensors(&self) -> Vec<&TensorView<'a>> {
-        let mut all = vec![&self.embedding];
-        for layer in &self.layers {
-            all.push(&layer.attention_norm);
-            for linear in [&layer.q, &layer.k, &layer.v] {
-                all.push(&linear.weight);
-                all.extend(&linear.bias);
-            }
-            all.extend(&layer.q_norm);
-            all.extend(&layer.k_norm);
-            all.push(&layer.o.weight);
-            all.extend(&layer.o.bias);
-            all.push(&layer.mlp_norm);
-            for linear in [&layer.gate, &layer.up, &layer.down] {
-                all.push(&linear.weight);
-                all.extend(&linear.bias);
-            }
-        }
-        all.push(&self.norm);
-        all.extend(&self.head);
-        all
-    }
-}
-
 /// What an engine must know of the model besides its weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelShape {
@@ -156,9 +130,6 @@ pub trait Engine: Sized {
 
     /// An empty cache for at most `capacity` tokens.
     fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Self::Cache, EngineError>;
-
-    /// An independent copy of `cache` with the same contents.
-    fn fork_cache(&self, cache: &Self::Cache) -> Result<Self::Cache, EngineError>;
 
     fn rotation(&self, table: &Table) -> Result<Self::Rotation, EngineError>;
 

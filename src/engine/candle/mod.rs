@@ -135,15 +135,6 @@ impl Engine for CandleEngine {
         Ok(Cache { capacity, layers })
     }
 
-    fn fork_cache(&self, cache: &Cache) -> Result<Cache, EngineError> {
-        let layers = cache
-            .layers
-            .iter()
-            .map(|(k, v)| Ok((k.copy()?, v.copy()?)))
-            .collect::<Result<_, EngineError>>()?;
-        Ok(Cache { capacity: cache.capacity, layers })
-    }
-
     fn rotation(&self, table: &Table) -> Result<Rotation, EngineError> {
         let shape = (table.positions().len(), table.pairs());
         Ok(Rotation {

@@ -247,10 +247,6 @@ impl<'a> Engine for CpuEngine<'a> {
         Ok(Cache { layers: (0..self.shape.n_layers).map(layer).collect() })
     }
 
-    fn fork_cache(&self, cache: &Cache) -> Result<Cache, EngineError> {
-        Ok(Cache { layers: cache.layers.clone() })
-    }
-
     fn rotation(&self, table: &Table) -> Result<Rotation, EngineError> {
         Ok(Rotation { table: table.clone(), tiled: OnceCell::new() })
     }
