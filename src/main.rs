@@ -12,7 +12,7 @@ fn main() -> ExitCode {
     // SAFETY: no other thread runs yet. Candle sizes its pools by this variable and has no other setting.
     unsafe { env::set_var("RAYON_NUM_THREADS", cli.threads().to_string()) };
     match run(cli, environment()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{}", describe(&error));

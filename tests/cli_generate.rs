@@ -147,3 +147,24 @@ fn sampling_flags_are_checked() {
     let greedy = json(&format!("generate {TINY} --max-new-tokens 8 --temperature 0"));
     assert_eq!(one["result"]["tokens"], greedy["result"]["tokens"]);
 }
+
+/// The first Ctrl-C ends a run with what it has so far, under an exit code of its own.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_generation_keeps_its_text() {
+    use std::process::Stdio;
+    let endless = "generate --prompt Once --max-new-tokens 100000 --allow-beyond --ignore-eos --format json";
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ropex"));
+    command.args(endless.split(' ')).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let child = command.spawn().unwrap();
+    // Long enough for the handler to be there, far too short for the tokens asked for.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    let signal = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(signal.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["interrupted"], true);
+    assert_eq!(report["result"]["stop"], "interrupted");
+    assert!(!report["result"]["text"].as_str().unwrap().is_empty());
+}

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::interrupt;
 use crate::checkpoint::{CheckpointError, LanguageError};
 use crate::model::ModelError;
 
@@ -38,10 +39,22 @@ impl fmt::Display for CommandError {
 
 impl std::error::Error for CommandError {}
 
-/// 2 for bad usage, 1 for every other failure.
+/// 2 for bad usage, 130 for Ctrl-C, 1 for every other failure.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
-    let usage = |e: &CommandError| e.usage;
-    if error.downcast_ref::<CommandError>().is_some_and(usage) { 2 } else { 1 }
+    if error.downcast_ref::<CommandError>().is_some_and(|error| error.usage) {
+        return 2;
+    }
+    if is_interrupt(error) { interrupt::EXIT_CODE } else { 1 }
+}
+
+/// Whether Ctrl-C ended the run.
+pub fn is_interrupt(error: &anyhow::Error) -> bool {
+    error.chain().filter_map(as_model_error).any(|error| matches!(error, ModelError::Interrupted { .. }))
+}
+
+fn as_model_error<'a>(cause: &'a (dyn std::error::Error + 'static)) -> Option<&'a ModelError> {
+    let boxed = cause.downcast_ref::<Box<ModelError>>().map(|error| &**error);
+    cause.downcast_ref::<ModelError>().or(boxed)
 }
 
 /// The error with its causes and advice, over several lines.
@@ -69,8 +82,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
     error.chain().find_map(|cause| {
         let checkpoint = cause.downcast_ref::<CheckpointError>().and_then(CheckpointError::hint);
         let language = || cause.downcast_ref::<LanguageError>().and_then(LanguageError::hint);
-        let boxed = cause.downcast_ref::<Box<ModelError>>().map(|error| &**error);
-        let model = || cause.downcast_ref::<ModelError>().or(boxed).and_then(model_hint);
+        let model = || as_model_error(cause).and_then(model_hint);
         checkpoint.or_else(language).or_else(model)
     })
 }

@@ -129,6 +129,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         streamed: context.may_stream,
         tables: vec![table(&request, &made)],
         warnings: ready.warnings,
+        interrupted: made.stop == StopReason::Interrupted,
         ..Report::default()
     })
 }
@@ -299,6 +300,7 @@ fn statistics(request: &GenerateRequest, made: &Generation) -> String {
     let reason = match &made.stop {
         StopReason::EndOfSequence(id) => format!("end-of-sequence token {id}"),
         StopReason::StopText(text) => format!("stop text {text:?}"),
+        StopReason::Interrupted => "interrupted".to_string(),
         StopReason::MaxNewTokens => "--max-new-tokens reached".to_string(),
         StopReason::Limit(limit) => format!("limit of {limit} tokens reached"),
     };

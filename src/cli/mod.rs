@@ -5,6 +5,7 @@ mod completions;
 mod error;
 mod generate;
 mod inspect;
+mod interrupt;
 mod model_args;
 mod ppl;
 mod progress;
@@ -140,11 +141,31 @@ impl Context {
     }
 }
 
+/// How a command that printed a result ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// A `--gate` did not hold.
+    GateFailed,
+    /// Ctrl-C; the result holds what was done until then.
+    Interrupted,
+}
+
+impl Outcome {
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Outcome::Done => 0,
+            Outcome::GateFailed => 3,
+            Outcome::Interrupted => interrupt::EXIT_CODE,
+        }
+    }
+}
+
 /// Runs one command and prints its result.
 ///
 /// # Errors
 /// A [`CommandError`] somewhere in the chain when the flags contradict each other or the model; anything else is a failure.
-pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<()> {
+pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
     let threads = cli.threads();
     let Cli { global, command } = cli;
     let context = global.context(threads, environment)?;
@@ -157,7 +178,15 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<()> {
         Command::Pull(args) => pull::run(args, &context)?,
         Command::Completions(args) => completions::run(args),
     };
-    report.print(global.format, global.output.as_deref())
+    report.print(global.format, global.output.as_deref())?;
+    for gate in &report.failed_gates {
+        eprintln!("gate failed: {gate}");
+    }
+    Ok(match () {
+        () if report.interrupted => Outcome::Interrupted,
+        () if !report.failed_gates.is_empty() => Outcome::GateFailed,
+        () => Outcome::Done,
+    })
 }
 
 impl Cli {

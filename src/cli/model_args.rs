@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::rope_args::RopeArgs;
 use super::values::{format_number, format_size, parse_length, parse_size};
-use super::{CommandError, Context};
+use super::{CommandError, Context, interrupt};
 use crate::checkpoint::rope::{RopeOverrides, RopeSettings, in_force};
 use crate::checkpoint::tokenizer::Tokenizer;
 use crate::checkpoint::{Checkpoint, ModelRef, OpenOptions};
@@ -138,7 +138,8 @@ impl OpenModel {
         let mut warnings = [known, &rope.warnings].concat();
         context.warn(&warnings);
         let started = Instant::now();
-        let options = load_options(args, context);
+        let cancel = Some(interrupt::cancel()?);
+        let options = LoadOptions { cancel, ..load_options(args, context) };
         let loaded = load(&self.checkpoint, self.config.clone(), rope, &options)?;
         context.warn(&loaded.warnings);
         warnings.extend(loaded.warnings);
@@ -191,6 +192,7 @@ fn load_options(args: (&RopeArgs, &MemoryArgs), context: &Context) -> LoadOption
             prefill_chunk: memory.prefill_chunk,
             dynamic: rope.dynamic,
         },
+        cancel: None,
     }
 }
 

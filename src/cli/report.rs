@@ -57,6 +57,10 @@ pub struct Report {
     /// Which of them CSV holds.
     pub main_table: usize,
     pub warnings: Vec<String>,
+    /// Whether Ctrl-C ended the work; the result holds what was done until then.
+    pub interrupted: bool,
+    /// What each gate that did not hold found and wanted.
+    pub failed_gates: Vec<String>,
 }
 
 impl Report {
@@ -97,6 +101,9 @@ impl Report {
             }
         }
         object.insert("warnings".into(), self.warnings.clone().into());
+        if self.interrupted {
+            object.insert("interrupted".into(), true.into());
+        }
         if !self.timing.is_null() {
             object.insert("timing".into(), self.timing.clone());
         }

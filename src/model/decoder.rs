@@ -1,10 +1,11 @@
 //! The decoder: one forward pass for every architecture, over the fused operations of an [`Engine`].
 
+use super::cancel::Cancel;
 use super::session::DecoderSession;
 use super::{DynamicPolicy, LanguageModel, ModelConfig, ModelError, Session};
 use crate::checkpoint::rope::RopeSettings;
 use crate::engine::{Engine, KeyState, KvType};
-use crate::rope::{Frequencies, Table};
+use crate::rope::{Frequencies, RopeSpec, Table};
 
 /// How a decoder runs, apart from its weights and its rotary embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,22 +36,29 @@ pub struct Decoder<E: Engine> {
     pub(super) config: ModelConfig,
     pub(super) rope: RopeSettings,
     pub(super) options: DecoderOptions,
+    pub(super) cancel: Option<Cancel>,
 }
 
 impl<E: Engine> Decoder<E> {
     pub fn new(engine: E, config: ModelConfig, rope: RopeSettings, options: DecoderOptions) -> Self {
-        Self { engine, config, rope, options }
+        Self { engine, config, rope, options, cancel: None }
     }
 
-    /// Whether cached keys must stay unrotated because the frequencies may still change.
-    pub(super) fn key_state(&self) -> KeyState {
+    /// The same, stopping between chunks once `cancel` is set.
+    pub fn cancelled_by(self, cancel: Option<Cancel>) -> Self {
+        Self { cancel, ..self }
+    }
+
+    /// Whether keys cached under `rope` must stay unrotated because the frequencies may still change.
+    pub(super) fn key_state(&self, rope: &RopeSpec) -> KeyState {
         let follows = self.options.dynamic == DynamicPolicy::Current;
-        if follows && self.rope.spec.depends_on_length() { KeyState::Unrotated } else { KeyState::Rotated }
+        if follows && rope.depends_on_length() { KeyState::Unrotated } else { KeyState::Rotated }
     }
 
     /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm.
     ///
-    /// `start`: position of the first token; `key_rotation`: covers `0..start + tokens` when the cache holds unrotated keys.
+    /// `start`: position of the first token; `key_rotation`: covers `0..start + tokens` when the cache holds unrotated keys,
+    /// `None` when it holds rotated ones.
     pub(super) fn forward(
         &self,
         tokens: &[u32],
@@ -62,7 +70,7 @@ impl<E: Engine> Decoder<E> {
         let engine = &self.engine;
         let table = Table::new(frequencies, start..start + tokens.len());
         let rotation = engine.rotation(&table)?;
-        let keys = self.key_state();
+        let keys = if key_rotation.is_some() { KeyState::Unrotated } else { KeyState::Rotated };
         let mut hidden = engine.embed(tokens)?;
         for layer in 0..self.config.n_layers {
             let mut heads = engine.project_qkv(layer, &hidden)?;
@@ -87,7 +95,11 @@ impl<E: Engine> LanguageModel for Decoder<E> {
         self.engine.describe()
     }
 
-    fn session(&self, planned_length: usize) -> Result<Box<dyn Session + '_>, ModelError> {
-        Ok(Box::new(DecoderSession::new(self, planned_length)?))
+    fn session_with(
+        &self,
+        rope: &RopeSettings,
+        planned_length: usize,
+    ) -> Result<Box<dyn Session + '_>, ModelError> {
+        Ok(Box::new(DecoderSession::new(self, &rope.spec, planned_length)?))
     }
 }

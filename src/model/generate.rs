@@ -44,6 +44,8 @@ pub enum StopReason {
     EndOfSequence(u32),
     /// One of the stop texts appeared.
     StopText(String),
+    /// The run was cancelled; what was made until then counts.
+    Interrupted,
     /// As many tokens as asked for.
     MaxNewTokens,
     /// Prompt and continuation reached this many tokens, the limit of the rotary embedding.
@@ -55,6 +57,7 @@ impl StopReason {
         match self {
             StopReason::EndOfSequence(_) => "end-of-sequence",
             StopReason::StopText(_) => "stop-text",
+            StopReason::Interrupted => "interrupted",
             StopReason::MaxNewTokens => "max-new-tokens",
             StopReason::Limit(_) => "limit",
         }
@@ -123,7 +126,10 @@ pub fn generate(
             logits = Vec::new(); // nothing more to draw
             continue;
         }
-        logits = session.extend(&[token], Want::LastLogits, &mut |_| ())?;
+        logits = match session.extend(&[token], Want::LastLogits, &mut |_| ()) {
+            Err(ModelError::Interrupted { .. }) => break StopReason::Interrupted,
+            extended => extended?,
+        };
     };
     let text = output.finish(&stop, listener);
     Ok(Generation {

@@ -1,5 +1,6 @@
 //! From an opened checkpoint to a model that runs.
 
+use super::cancel::Cancel;
 use super::weights::assemble;
 use super::{Decoder, DecoderOptions, LanguageModel, ModelConfig, ModelError};
 use crate::checkpoint::Checkpoint;
@@ -47,6 +48,8 @@ pub struct LoadOptions {
     /// How the engine `candle` holds weights; `None`: by size, see [`WeightFormat::for_size`].
     pub weights: Option<WeightFormat>,
     pub decoder: DecoderOptions,
+    /// Ends runs of the model between two chunks once set.
+    pub cancel: Option<Cancel>,
 }
 
 impl LoadOptions {
@@ -88,12 +91,12 @@ pub fn load<'a>(
             }
             let isa = options.isa.unwrap_or_else(Isa::detect);
             let engine = CpuEngine::load(shape, &source, isa, options.threads.max(1))?;
-            Box::new(Decoder::new(engine, config, rope, decoder))
+            Box::new(Decoder::new(engine, config, rope, decoder).cancelled_by(options.cancel))
         }
         EngineName::Candle => {
             let format = options.weights.unwrap_or_else(|| weight_format(checkpoint));
             let engine = CandleEngine::load(shape, &source, format, options.device.open()?)?;
-            Box::new(Decoder::new(engine, config, rope, decoder))
+            Box::new(Decoder::new(engine, config, rope, decoder).cancelled_by(options.cancel))
         }
     };
     // Both engines have made copies of their own.

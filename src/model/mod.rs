@@ -1,5 +1,6 @@
 //! The one decoder, what it must know of an architecture, and its cache of keys and values.
 
+pub mod cancel;
 pub mod config;
 pub mod decoder;
 pub mod generate;
@@ -7,6 +8,7 @@ pub mod load;
 pub mod memory;
 pub mod session;
 pub mod weights;
+pub mod with_rope;
 
 use crate::checkpoint::ConfigError;
 use crate::checkpoint::gguf::GgufError;
@@ -43,6 +45,8 @@ pub enum ModelError {
     BeyondLimit { length: usize, limit: usize, original_context: usize, scaling: &'static str },
     #[error("{wanted} tokens are more than the {planned} that this run was planned for")]
     BeyondPlan { planned: usize, wanted: usize },
+    #[error("interrupted before token {index}")]
+    Interrupted { index: usize },
     #[error("{quantity} at token {index} is not a finite number (`{value}`)")]
     NonFinite { quantity: &'static str, index: usize, value: f32 },
     #[error(
@@ -123,7 +127,19 @@ pub trait LanguageModel {
     ///
     /// # Errors
     /// Frequencies that cannot be built at that length, or a cache that cannot be allocated.
-    fn session(&self, planned_length: usize) -> Result<Box<dyn Session + '_>, ModelError>;
+    fn session(&self, planned_length: usize) -> Result<Box<dyn Session + '_>, ModelError> {
+        self.session_with(self.rope(), planned_length)
+    }
+
+    /// The same under another rotary embedding of the same heads; weights are shared, so this costs a cache and no more.
+    ///
+    /// # Errors
+    /// As [`LanguageModel::session`]; [`ModelError::Inconsistent`] when `rope` turns other lanes than the model's own.
+    fn session_with(
+        &self,
+        rope: &RopeSettings,
+        planned_length: usize,
+    ) -> Result<Box<dyn Session + '_>, ModelError>;
 }
 
 /// A text in progress: its tokens and their cached keys and values.
@@ -135,11 +151,15 @@ pub trait Session {
         self.len() == 0
     }
 
+    /// Forgets all but the first `len` tokens (nothing when there are no more): what follows a shared prefix can be
+    /// replaced without computing the prefix again. Not after an error of [`Session::extend`].
+    fn truncate(&mut self, len: usize);
+
     /// Processes `tokens` after those already there and returns what `want` asks for, flattened.
     /// `progress` is called with the number of tokens of this call that are done.
     ///
     /// # Errors
-    /// More tokens than planned, ids outside the vocabulary, non-finite results (with the token index), a failing engine.
+    /// [`ModelError::Interrupted`]; more tokens than planned, ids outside the vocabulary, non-finite results (with the token index), a failing engine.
     fn extend(
         &mut self,
         tokens: &[u32],

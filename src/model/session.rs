@@ -1,12 +1,14 @@
 //! A text in progress on a [`Decoder`]: chunked prefill, decoding, and the policies for frequencies that change with the length.
 
+use super::cancel::Cancel;
 use super::{Decoder, DynamicPolicy, ModelError, Session, Want};
 use crate::engine::{Engine, KeyState};
-use crate::rope::{Frequencies, Table, frequencies};
+use crate::rope::{Frequencies, RopeSpec, Table, frequencies};
 
 /// The tokens so far, their cached keys and values, and the frequencies that the cache was computed with.
 pub struct DecoderSession<'a, E: Engine> {
     decoder: &'a Decoder<E>,
+    rope: RopeSpec,
     cache: E::Cache,
     planned_length: usize,
     tokens: Vec<u32>,
@@ -15,11 +17,25 @@ pub struct DecoderSession<'a, E: Engine> {
 }
 
 impl<'a, E: Engine> DecoderSession<'a, E> {
-    pub fn new(decoder: &'a Decoder<E>, planned_length: usize) -> Result<Self, ModelError> {
+    /// `rope`: any embedding that turns the lanes which the decoder's own turns.
+    ///
+    /// # Errors
+    /// [`ModelError::Inconsistent`] for one that turns others, frequencies that cannot be built, a cache that is too large.
+    pub fn new(decoder: &'a Decoder<E>, rope: &RopeSpec, planned_length: usize) -> Result<Self, ModelError> {
+        let lanes = |spec: &RopeSpec| (spec.head_dim, spec.rotary_dim, spec.pairing);
+        if lanes(rope) != lanes(&decoder.rope.spec) {
+            let message = format!(
+                "a rotary embedding of {:?} on a model of {:?} (head_dim, rotary_dim, pairing)",
+                lanes(rope),
+                lanes(&decoder.rope.spec)
+            );
+            return Err(ModelError::Inconsistent(message));
+        }
         let options = &decoder.options;
         Ok(Self {
             cache: decoder.engine.new_cache(planned_length, options.kv_type)?,
-            frequencies: frequencies(&decoder.rope.spec, planned_length)?,
+            frequencies: frequencies(rope, planned_length)?,
+            rope: rope.clone(),
             decoder,
             planned_length,
             tokens: Vec::new(),
@@ -48,7 +64,7 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
             DynamicPolicy::Planned => self.planned_length,
             DynamicPolicy::Current | DynamicPolicy::Recompute => length,
         };
-        Ok(frequencies(&self.decoder.rope.spec, length)?)
+        Ok(frequencies(&self.rope, length)?)
     }
 
     /// Runs `tokens` in chunks behind the `self.tokens` already cached.
@@ -60,7 +76,7 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
     ) -> Result<Vec<f32>, ModelError> {
         let engine = &self.decoder.engine;
         let first = self.tokens.len();
-        let key_rotation = match self.decoder.key_state() {
+        let key_rotation = match self.decoder.key_state(&self.rope) {
             KeyState::Rotated => None,
             KeyState::Unrotated => {
                 let all = Table::new(&self.frequencies, 0..first + tokens.len());
@@ -71,6 +87,9 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
         let mut done = 0;
         for chunk in tokens.chunks(self.decoder.options.prefill_chunk) {
             let start = first + done;
+            if self.decoder.cancel.is_some_and(Cancel::is_set) {
+                return Err(ModelError::Interrupted { index: start });
+            }
             let hidden = self.decoder.forward(
                 chunk,
                 start,
@@ -126,6 +145,10 @@ impl<E: Engine> Session for DecoderSession<'_, E> {
 
     fn computed_tokens(&self) -> usize {
         self.computed_tokens
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.tokens.truncate(len);
     }
 
     fn extend(
