@@ -6,7 +6,11 @@
 
 pub mod candle;
 pub mod cpu;
+pub mod probe;
 
+use std::ops::Range;
+
+use self::probe::{AttentionProbe, AttentionRows};
 use crate::checkpoint::tensor::TensorView;
 use crate::named::Named;
 use crate::rope::{Pairing, Table};
@@ -112,6 +116,19 @@ pub enum KeyState {
     Unrotated,
 }
 
+/// What [`Engine::attend`] looks at: one chunk's queries over the cache of one layer.
+pub struct AttentionView<'a, E: Engine> {
+    pub layer: usize,
+    /// Rotated queries of the chunk.
+    pub heads: &'a E::Heads,
+    /// Holds positions `0..start + tokens`.
+    pub cache: &'a E::Cache,
+    /// Position of the chunk's first token.
+    pub start: usize,
+    /// Covers these positions when the cache holds unrotated keys.
+    pub key_rotation: Option<&'a E::Rotation>,
+}
+
 /// The fused operations that one decoder layer is made of.
 ///
 /// `tokens` below is the number of tokens in the chunk being processed.
@@ -162,6 +179,15 @@ pub trait Engine: Sized {
         start: usize,
         key_rotation: Option<&Self::Rotation>,
     ) -> Result<Self::Hidden, EngineError>;
+
+    /// Sums over the attention probabilities of the chunk's tokens `queries`, computed anew in f32 and in memory that does
+    /// not grow with their number times the keys. The text must not exceed `probe.longest`.
+    fn attention_rows(
+        &self,
+        view: &AttentionView<'_, Self>,
+        queries: Range<usize>,
+        probe: &AttentionProbe,
+    ) -> Result<AttentionRows, EngineError>;
 
     /// RMSNorm, gated MLP and residual.
     fn mlp(&self, layer: usize, hidden: Self::Hidden) -> Result<Self::Hidden, EngineError>;

@@ -90,13 +90,26 @@ fn attend_block(
     window: Option<usize>,
 ) -> Result<Tensor, EngineError> {
     let (n_heads, rows, head_dim) = q.dims3()?;
+    let (weights, oldest) = block_weights(q, k, start, window)?;
+    let v = v.narrow(1, oldest, start + rows - oldest)?;
+    Ok(weights.matmul(&v)?.reshape((n_heads, rows, head_dim))?)
+}
+
+/// Attention probabilities of a block of scaled queries at positions `start..start + rows`, and the first position that
+/// they are for: `[n_kv_heads, group * rows, start + rows - first]`, rows of a head together.
+pub fn block_weights(
+    q: &Tensor,
+    k: &Tensor,
+    start: usize,
+    window: Option<usize>,
+) -> Result<(Tensor, usize), EngineError> {
+    let (n_heads, rows, head_dim) = q.dims3()?;
     let n_kv_heads = k.dim(0)?;
     let group = n_heads / n_kv_heads;
     let end = start + rows;
     let oldest = window.map_or(0, |window| (start + 1).saturating_sub(window));
     let seen = end - oldest;
     let k = k.narrow(1, oldest, seen)?;
-    let v = v.narrow(1, oldest, seen)?;
     // Query heads that share a key head become rows of one product.
     let q = q.contiguous()?.reshape((n_kv_heads, group * rows, head_dim))?;
     let mut scores = q.matmul(&k.transpose(1, 2)?)?;
@@ -108,8 +121,7 @@ fn attend_block(
             seen,
         ))?;
     }
-    let weights = candle_nn::ops::softmax_last_dim(&scores)?;
-    Ok(weights.matmul(&v)?.reshape((n_heads, rows, head_dim))?)
+    Ok((candle_nn::ops::softmax_last_dim(&scores)?, oldest))
 }
 
 /// 0 where the query at `start + row` sees the key at `oldest + column`, else minus infinity: `[rows, columns]`.

@@ -5,20 +5,25 @@
 mod attention;
 mod device;
 mod head;
+mod statistics;
 #[cfg(test)]
 mod tests;
 mod weights;
 mod workspace;
+
+use std::ops::Range;
 
 use candle_core::{D, DType, Device, Tensor};
 use rayon::prelude::*;
 
 use self::attention::{attention, rotate};
 pub use self::device::DeviceName;
+use self::statistics::statistics;
 pub use self::weights::WeightFormat;
 use self::weights::{Layer, Linear, load_vector};
 pub use self::workspace::Workspace;
-use super::{Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
+use super::probe::{AttentionProbe, AttentionRows};
+use super::{AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
 use crate::rope::Table;
 
 /// Model weights on a candle device.
@@ -88,6 +93,16 @@ impl CandleEngine {
     fn rms_norm(&self, x: &Tensor, weight: &Tensor) -> Result<Tensor, EngineError> {
         let eps = self.shape.rms_norm_eps as f32;
         Ok(candle_nn::ops::rms_norm(&x.contiguous()?, weight, eps)?)
+    }
+
+    /// All keys that the chunk sees, in f32: `[n_kv_heads, start + tokens, head_dim]`.
+    fn rotated_keys(&self, view: &AttentionView<'_, Self>) -> Result<Tensor, EngineError> {
+        let end = view.start + view.heads.q.dim(1)?;
+        let k = view.cache.layers[view.layer].0.narrow(1, 0, end)?.to_dtype(DType::F32)?;
+        match view.key_rotation {
+            Some(rotation) => rotate(&k.contiguous()?, rotation, &self.shape),
+            None => Ok(k),
+        }
     }
 
     /// x: `[tokens, n * head_dim]` -> `[n, tokens, head_dim]`
@@ -197,16 +212,22 @@ impl Engine for CandleEngine {
         start: usize,
         key_rotation: Option<&Rotation>,
     ) -> Result<Tensor, EngineError> {
-        let (k, v) = &cache.layers[layer];
-        let end = start + heads.q.dim(1)?;
-        let mut k = k.narrow(1, 0, end)?.to_dtype(DType::F32)?;
-        let v = v.narrow(1, 0, end)?.to_dtype(DType::F32)?;
-        if let Some(rotation) = key_rotation {
-            k = rotate(&k.contiguous()?, rotation, &self.shape)?;
-        }
+        let view = AttentionView { layer, heads: &heads, cache, start, key_rotation };
+        let k = self.rotated_keys(&view)?;
+        let v = cache.layers[layer].1.narrow(1, 0, k.dim(1)?)?.to_dtype(DType::F32)?;
         let mixed = attention(&heads.q, &k, &v, start, self.shape.sliding_window)?;
         let projected = self.layers[layer].o.forward(&mixed)?;
         Ok((hidden + projected)?)
+    }
+
+    fn attention_rows(
+        &self,
+        view: &AttentionView<'_, Self>,
+        queries: Range<usize>,
+        probe: &AttentionProbe,
+    ) -> Result<AttentionRows, EngineError> {
+        let k = self.rotated_keys(view)?;
+        statistics(&view.heads.q, &k, (view.start, self.shape.sliding_window), queries, probe)
     }
 
     fn mlp(&self, layer: usize, hidden: Tensor) -> Result<Tensor, EngineError> {

@@ -1,9 +1,10 @@
 //! The fused operations on this engine's kernels.
 
 use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
 
 use super::activation::{add, silu_mul};
-use super::attention::{AttentionWorkspace, Problem, TiledRotation, attend};
+use super::attention::{AttentionWorkspace, Problem, TiledRotation, attend, statistics};
 use super::cache::{CacheShape, Elements, HeadRows, LayerCache};
 use super::isa::Isa;
 use super::layer::{Bias, Layer, Linear, floats};
@@ -13,7 +14,8 @@ use super::pool::Pool;
 use super::rotate::{HeadLayout, rotate};
 use super::rows::for_each_rows;
 use crate::checkpoint::tensor::TensorView;
-use crate::engine::{Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
+use crate::engine::probe::{AttentionProbe, AttentionRows};
+use crate::engine::{AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
 use crate::rope::Table;
 
 /// Model weights packed for the kernels of one instruction set.
@@ -206,6 +208,19 @@ impl<'a> CpuEngine<'a> {
         self.add_bias(&mut hidden.values, &linear.bias);
     }
 
+    /// What attention is asked, in the words of its kernels.
+    fn problem<'v>(&self, view: &AttentionView<'v, Self>) -> Problem<'v> {
+        let head_dim = self.shape.head_dim;
+        let row = self.shape.n_heads * head_dim;
+        let q = HeadRows::by_token(&view.heads.q, view.heads.tokens, row, head_dim);
+        let key_rotation = view
+            .key_rotation
+            .and_then(|rotation| rotation.tiled.get_or_init(|| TiledRotation::new(&rotation.table)).as_ref());
+        let cache = &view.cache.layers[view.layer];
+        Problem::new(q, self.shape.n_heads, view.start, cache, key_rotation)
+            .with_window(self.shape.sliding_window)
+    }
+
     /// The final norm of the given rows: `[rows, hidden]`.
     fn normed_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
         let width = self.shape.hidden_size;
@@ -303,19 +318,23 @@ impl<'a> Engine for CpuEngine<'a> {
         start: usize,
         key_rotation: Option<&Rotation>,
     ) -> Result<Hidden, EngineError> {
-        let head_dim = self.shape.head_dim;
-        let row = self.shape.n_heads * head_dim;
-        let q = HeadRows::by_token(&heads.q, heads.tokens, row, head_dim);
-        let key_rotation = key_rotation
-            .and_then(|rotation| rotation.tiled.get_or_init(|| TiledRotation::new(&rotation.table)).as_ref());
-        let problem = Problem::new(q, self.shape.n_heads, start, &cache.layers[layer], key_rotation)
-            .with_window(self.shape.sliding_window);
+        let view = AttentionView { layer, heads: &heads, cache, start, key_rotation };
+        let problem = self.problem(&view);
         let mut mixed = self.take(heads.q.len());
         let isa = attention_isa(self.isa, &cache.layers[layer]);
         attend(isa, &self.pool, &problem, &mut self.scratch.borrow_mut().attention, &mut mixed);
         self.accumulate(&mixed, &self.layers[layer].o, &mut hidden);
         self.give_back([mixed, heads.q, heads.k, heads.v]);
         Ok(hidden)
+    }
+
+    fn attention_rows(
+        &self,
+        view: &AttentionView<'_, Self>,
+        queries: Range<usize>,
+        probe: &AttentionProbe,
+    ) -> Result<AttentionRows, EngineError> {
+        Ok(statistics(self.isa, &self.pool, &self.problem(view), queries, probe))
     }
 
     fn mlp(&self, layer: usize, mut hidden: Hidden) -> Result<Hidden, EngineError> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Problem;
 use super::arithmetic::{Arithmetic, Single};
-use super::kernel::{ROWS, Step, step};
+use super::kernel::{Products, ROWS, Step, step};
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::cache::TILE;
 use crate::engine::cpu::isa::Isa;
@@ -77,7 +77,7 @@ pub struct Scratch {
 }
 
 /// Values of a query in whole pairs of the widest vectors.
-fn row_len(problem: &Problem<'_>) -> usize {
+pub fn row_len(problem: &Problem<'_>) -> usize {
     problem.tiles.cache.shape().head_dim.next_multiple_of(2 * WIDEST)
 }
 
@@ -163,16 +163,18 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
             for first in (0..rows).step_by(A::MAX_ROWS) {
                 let count = A::MAX_ROWS.min(rows - first);
                 let mut work = Step::<A> {
-                    q: scratch.q.as_ptr().cast::<A::E>().add(first * shape.key_pairs() * 2),
-                    k,
+                    products: Products {
+                        q: scratch.q.as_ptr().cast::<A::E>().add(first * shape.key_pairs() * 2),
+                        k,
+                        pairs: shape.key_pairs(),
+                        scores: scratch.scores.as_mut_ptr(),
+                    },
                     v,
-                    pairs: shape.key_pairs(),
                     lanes: shape.value_lanes(),
                     seen: seen(problem, block, first..first + count, tile),
                     base: &mut scratch.base[first..first + count],
                     total: scratch.total.as_mut_ptr().add(first * <A::L as Lanes>::N),
                     mixed: scratch.mixed.as_mut_ptr().add(first * shape.value_lanes() * A::PARTS),
-                    scores: scratch.scores.as_mut_ptr(),
                     weights: scratch.weights.as_mut_ptr().cast(),
                 };
                 step::<A>(count, &mut work);
@@ -184,7 +186,7 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
 
 /// Keys of the tile at position `tile` that each of `rows` sees, from..to.
 #[inline(always)]
-fn seen(problem: &Problem<'_>, block: &Block, rows: Range<usize>, tile: usize) -> [(usize, usize); ROWS] {
+pub fn seen(problem: &Problem<'_>, block: &Block, rows: Range<usize>, tile: usize) -> [(usize, usize); ROWS] {
     let mut seen = [(0, 0); ROWS];
     for (row, seen) in rows.zip(&mut seen) {
         let end = problem.start + block.tokens.start + row / problem.group() + 1;
@@ -199,7 +201,7 @@ fn seen(problem: &Problem<'_>, block: &Block, rows: Range<usize>, tile: usize) -
 /// # Safety
 /// `to` has room for them, `values` and `packed` for one row in whole pairs of vectors.
 #[inline(always)]
-unsafe fn pack_queries<A: Arithmetic>(
+pub unsafe fn pack_queries<A: Arithmetic>(
     problem: &Problem<'_>,
     block: &Block,
     values: &mut [f32],

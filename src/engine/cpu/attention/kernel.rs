@@ -20,7 +20,7 @@ use crate::engine::cpu::lanes::Lanes;
 
 /// How far, in powers of two, a score may exceed the base of its row: weights stay below 2^40 and sums of a million of
 /// them far from overflow.
-const HEADROOM: f32 = 40.0;
+pub const HEADROOM: f32 = 40.0;
 
 /// Vectors of accumulators per row.
 const COLUMNS: usize = 4;
@@ -28,16 +28,24 @@ const COLUMNS: usize = 4;
 /// Rows at most in one step, over all instruction sets.
 pub const ROWS: usize = 6;
 
-/// One tile and the part of the running softmax that belongs to the rows of this step.
-pub struct Step<'a, A: Arithmetic> {
+/// Queries, the keys of one tile, and room for their scores.
+#[derive(Clone, Copy)]
+pub struct Products<A: Arithmetic> {
     /// `[pairs of head_dim, rows, 2]`, scaled
     pub q: *const A::E,
     /// `[pairs of head_dim, TILE, 2]`
     pub k: *const A::E,
-    /// `[TILE / 2, lanes, 2]`
-    pub v: *const A::E,
     /// Pairs of a head: half of `head_dim`, rounded up.
     pub pairs: usize,
+    /// `[ROWS, TILE]`
+    pub scores: *mut f32,
+}
+
+/// One tile and the part of the running softmax that belongs to the rows of this step.
+pub struct Step<'a, A: Arithmetic> {
+    pub products: Products<A>,
+    /// `[TILE / 2, lanes, 2]`
+    pub v: *const A::E,
     /// Values per position, rounded up to whole vectors.
     pub lanes: usize,
     /// Keys of the tile that each row sees, from..to.
@@ -48,8 +56,6 @@ pub struct Step<'a, A: Arithmetic> {
     pub total: *mut f32,
     /// `[rows, lanes * PARTS]`
     pub mixed: *mut f32,
-    /// `[ROWS, TILE]`
-    pub scores: *mut f32,
     /// `[ROWS, TILE]`
     pub weights: *mut A::E,
 }
@@ -85,16 +91,7 @@ unsafe fn step_rows<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>) {
     }
     // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
     unsafe {
-        let used = end.div_ceil(A::PAIRS * COLUMNS);
-        for block in 0..used {
-            let column = block * A::PAIRS * COLUMNS;
-            match (end - column).div_ceil(A::PAIRS).min(COLUMNS) {
-                1 => scores::<A, M, 1>(step, column),
-                2 => scores::<A, M, 2>(step, column),
-                3 => scores::<A, M, 3>(step, column),
-                _ => scores::<A, M, 4>(step, column),
-            }
-        }
+        score_tile::<A, M>(&step.products, end);
         let moved = softmax::<A, M>(step, end);
         let vectors = step.lanes / A::PAIRS;
         let mut lane = 0;
@@ -111,25 +108,63 @@ unsafe fn step_rows<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>) {
     }
 }
 
+/// Scores of `rows` (1..=`MAX_ROWS`) rows for the keys below `end`; those up to the next whole vector are written too.
+///
+/// # Safety
+/// The pointers have the shapes stated there and nobody else uses the scores; the instruction set is that of `A`.
+#[inline(always)]
+pub unsafe fn score<A: Arithmetic>(rows: usize, products: &Products<A>, end: usize) {
+    debug_assert!((1..=A::MAX_ROWS).contains(&rows) && end <= TILE);
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match rows {
+            1 => score_tile::<A, 1>(products, end),
+            2 => score_tile::<A, 2>(products, end),
+            3 if A::MAX_ROWS >= 3 => score_tile::<A, 3>(products, end),
+            4 if A::MAX_ROWS >= 4 => score_tile::<A, 4>(products, end),
+            5 if A::MAX_ROWS >= 5 => score_tile::<A, 5>(products, end),
+            6 if A::MAX_ROWS >= 6 => score_tile::<A, 6>(products, end),
+            _ => unreachable!("a step has at most {} rows", A::MAX_ROWS),
+        }
+    }
+}
+
+/// # Safety
+/// As [`score`].
+#[inline(always)]
+unsafe fn score_tile<A: Arithmetic, const M: usize>(products: &Products<A>, end: usize) {
+    for column in (0..end).step_by(A::PAIRS * COLUMNS) {
+        // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
+        unsafe {
+            match (end - column).div_ceil(A::PAIRS).min(COLUMNS) {
+                1 => scores::<A, M, 1>(products, column),
+                2 => scores::<A, M, 2>(products, column),
+                3 => scores::<A, M, 3>(products, column),
+                _ => scores::<A, M, 4>(products, column),
+            }
+        }
+    }
+}
+
 /// Scores of `M` rows and `C` vectors of keys from `column` on.
 ///
 /// # Safety
-/// As [`step`]; the columns lie inside the tile.
+/// As [`score`]; the columns lie inside the tile.
 #[inline(always)]
-unsafe fn scores<A: Arithmetic, const M: usize, const C: usize>(step: &Step<'_, A>, column: usize) {
+unsafe fn scores<A: Arithmetic, const M: usize, const C: usize>(products: &Products<A>, column: usize) {
     // SAFETY: row `p` of `k` has `2 * TILE` elements, of `q` `2 * M`; `scores` has `TILE` values per row.
     unsafe {
         let mut acc = [[A::L::splat(0.0); C]; M];
-        let mut queries = [A::pair(step.q); M];
-        let (mut k, mut q) = (step.k.add(2 * column), step.q);
-        for _ in 0..step.pairs {
+        let mut queries = [A::pair(products.q); M];
+        let (mut k, mut q) = (products.k.add(2 * column), products.q);
+        for _ in 0..products.pairs {
             for (r, query) in queries.iter_mut().enumerate() {
                 *query = A::pair(q.add(2 * r));
             }
             for c in 0..C {
                 let at = k.add(c * 2 * A::PAIRS);
                 if A::AHEAD {
-                    A::L::prefetch(at.wrapping_add(step.pairs * 2 * TILE));
+                    A::L::prefetch(at.wrapping_add(products.pairs * 2 * TILE));
                 }
                 let keys = A::load(at);
                 for (row, query) in acc.iter_mut().zip(queries) {
@@ -140,7 +175,7 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize>(step: &Step<'_, 
             q = q.add(2 * M);
         }
         for (r, row) in acc.iter().enumerate() {
-            let to = step.scores.add(r * TILE + column);
+            let to = products.scores.add(r * TILE + column);
             for c in (0..C).step_by(A::PARTS) {
                 // An odd number of half vectors leaves the upper half of the last one unused.
                 let sums =
@@ -166,7 +201,7 @@ unsafe fn softmax<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>, end: us
     unsafe {
         let nothing = A::L::splat(f32::NEG_INFINITY);
         for (r, factor) in factors.iter_mut().enumerate() {
-            let row = step.scores.add(r * TILE);
+            let row = step.products.scores.add(r * TILE);
             let (from, to) = step.seen[r];
             if from > 0 || to < width {
                 for key in (0..width).step_by(n) {

@@ -10,12 +10,14 @@ mod arithmetic;
 mod block;
 mod kernel;
 mod rotation;
+mod statistics;
 mod tiles;
 
 use std::sync::{Mutex, PoisonError};
 
 use self::block::{Block, Output, Scratch};
 pub use self::rotation::TiledRotation;
+pub use self::statistics::statistics;
 use self::tiles::Tiles;
 use super::aligned::Aligned;
 use super::cache::{HeadRows, LayerCache, TILE};

@@ -32,38 +32,42 @@ fn random(n: usize, seed: u64) -> Vec<f32> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    shape: CacheShape,
-    group: usize,
-    start: usize,
-    tokens: usize,
-    window: Option<usize>,
-    cache_type: KvType,
-    turned: bool,
-    seed: u64,
+pub(super) struct Case {
+    pub shape: CacheShape,
+    pub group: usize,
+    pub start: usize,
+    pub tokens: usize,
+    pub window: Option<usize>,
+    pub cache_type: KvType,
+    pub turned: bool,
+    pub seed: u64,
 }
 
 impl Case {
-    fn n_heads(&self) -> usize {
+    pub fn n_heads(&self) -> usize {
         self.group * self.shape.n_kv_heads
     }
 
-    fn end(&self) -> usize {
+    pub fn end(&self) -> usize {
         self.start + self.tokens
     }
 
-    fn table(&self) -> Table {
+    fn frequencies(&self) -> Frequencies {
         let pairs = self.shape.rotary_dim / 2;
         let inv_freq = (0..pairs).map(|i| 100f64.powf(-(i as f64) / pairs as f64)).collect();
-        Table::new(&Frequencies { inv_freq, attention_factor: 1.1 }, 0..self.end() + 3)
+        Frequencies { inv_freq, attention_factor: 1.1 }
     }
 
-    fn queries(&self) -> Vec<f32> {
+    pub fn table(&self) -> Table {
+        Table::new(&self.frequencies(), 0..self.end() + 3)
+    }
+
+    pub fn queries(&self) -> Vec<f32> {
         random(self.n_heads() * self.tokens * self.shape.head_dim, self.seed + 1)
     }
 
     /// A cache with stale positions after the last one.
-    fn cache(&self, pool: &Pool, fill: impl Fn(&mut [f32], &mut [f32])) -> LayerCache {
+    pub fn cache(&self, pool: &Pool, fill: impl Fn(&mut [f32], &mut [f32])) -> LayerCache {
         let CacheShape { n_kv_heads, head_dim, .. } = self.shape;
         let capacity = self.end() + 5;
         let mut cache = LayerCache::new(self.shape, capacity, self.cache_type);
@@ -88,10 +92,28 @@ impl Case {
         out
     }
 
+    /// The score of a query and the stored key of a position, in f64; `key` is scratch.
+    pub fn score(
+        &self,
+        query: &[f32],
+        cache: &LayerCache,
+        kv_head: usize,
+        position: usize,
+        key: &mut [f32],
+    ) -> f64 {
+        let head_dim = self.shape.head_dim;
+        cache.key(kv_head, position, key);
+        if self.turned {
+            let row = Table::new(&self.frequencies(), position..position + 1);
+            rotate(key, head_dim, &row, 0, self.shape.pairing).unwrap();
+        }
+        let dot: f64 = key.iter().zip(query).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+        dot / (head_dim as f64).sqrt()
+    }
+
     /// The same in f64, one query at a time, from the stored keys and values.
     fn twin(&self, q: &[f32], cache: &LayerCache) -> Vec<f32> {
         let head_dim = self.shape.head_dim;
-        let table = self.table();
         let mut out = vec![0.0; q.len()];
         let (mut key, mut value) = (vec![0.0f32; head_dim], vec![0.0f32; head_dim]);
         for head in 0..self.n_heads() {
@@ -100,15 +122,7 @@ impl Case {
                 let end = self.start + token + 1;
                 let from = self.window.map_or(0, |window| end.saturating_sub(window));
                 let scores: Vec<f64> = (from..end)
-                    .map(|position| {
-                        cache.key(head / self.group, position, &mut key);
-                        if self.turned {
-                            rotate(&mut key, head_dim, &table, position, self.shape.pairing).unwrap();
-                        }
-                        let dot: f64 =
-                            key.iter().zip(query).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                        dot / (head_dim as f64).sqrt()
-                    })
+                    .map(|position| self.score(query, cache, head / self.group, position, &mut key))
                     .collect();
                 let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let total: f64 = scores.iter().map(|s| (s - most).exp()).sum();
@@ -169,12 +183,12 @@ fn shape(n_kv_heads: usize, head_dim: usize, rotary_dim: usize, pairing: Pairing
     CacheShape { n_kv_heads, head_dim, rotary_dim, pairing }
 }
 
-fn plain(head_dim: usize, start: usize, tokens: usize) -> Case {
+pub(super) fn plain(head_dim: usize, start: usize, tokens: usize) -> Case {
     let shape = shape(1, head_dim, head_dim / 2 * 2, Pairing::HalfSplit);
     Case { shape, group: 3, start, tokens, window: None, cache_type: KvType::F32, turned: false, seed: 1 }
 }
 
-fn cases() -> impl Strategy<Value = Case> {
+pub(super) fn cases() -> impl Strategy<Value = Case> {
     let pairing = prop_oneof![Just(Pairing::Adjacent), Just(Pairing::HalfSplit)];
     let lengths = (0usize..140, prop_oneof![1usize..20, 20usize..150]);
     let window = prop_oneof![Just(None), (1usize..150).prop_map(Some)];
