@@ -1,10 +1,11 @@
 //! The decoder: one forward pass for every architecture, over the fused operations of an [`Engine`].
 
 use super::cancel::Cancel;
+use super::observe::AttentionObserver;
 use super::session::DecoderSession;
 use super::{DynamicPolicy, LanguageModel, ModelConfig, ModelError, Session};
 use crate::checkpoint::rope::RopeSettings;
-use crate::engine::{Engine, KeyState, KvType};
+use crate::engine::{AttentionView, Engine, KeyState, KvType};
 use crate::rope::{Frequencies, RopeSpec, Table};
 
 /// How a decoder runs, apart from its weights and its rotary embedding.
@@ -55,19 +56,16 @@ impl<E: Engine> Decoder<E> {
         if follows && rope.depends_on_length() { KeyState::Unrotated } else { KeyState::Rotated }
     }
 
-    /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm.
-    ///
-    /// `start`: position of the first token; `key_rotation`: covers `0..start + tokens` when the cache holds unrotated keys,
-    /// `None` when it holds rotated ones.
+    /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm. `observer` sees the attention of
+    /// each layer on the way.
     pub(super) fn forward(
         &self,
-        tokens: &[u32],
-        start: usize,
-        frequencies: &Frequencies,
+        chunk: &Chunk<'_, E>,
         cache: &mut E::Cache,
-        key_rotation: Option<&E::Rotation>,
+        mut observer: Option<&mut AttentionObserver<'_>>,
     ) -> Result<E::Hidden, ModelError> {
         let engine = &self.engine;
+        let Chunk { tokens, start, frequencies, key_rotation } = *chunk;
         let table = Table::new(frequencies, start..start + tokens.len());
         let rotation = engine.rotation(&table)?;
         let keys = if key_rotation.is_some() { KeyState::Unrotated } else { KeyState::Rotated };
@@ -75,11 +73,25 @@ impl<E: Engine> Decoder<E> {
         for layer in 0..self.config.n_layers {
             let mut heads = engine.project_qkv(layer, &hidden)?;
             engine.rotate_append(layer, &mut heads, &rotation, cache, start, keys)?;
+            if let Some(observer) = observer.as_deref_mut() {
+                let view = AttentionView { layer, heads: &heads, cache, start, key_rotation };
+                observer.look(engine, &view, tokens.len())?;
+            }
             hidden = engine.attend(layer, heads, hidden, cache, start, key_rotation)?;
             hidden = engine.mlp(layer, hidden)?;
         }
         Ok(hidden)
     }
+}
+
+/// Tokens that go through the layers together.
+pub(super) struct Chunk<'a, E: Engine> {
+    pub tokens: &'a [u32],
+    /// Position of the first one.
+    pub start: usize,
+    pub frequencies: &'a Frequencies,
+    /// Covers `0..start + tokens` when the cache holds unrotated keys, `None` when it holds rotated ones.
+    pub key_rotation: Option<&'a E::Rotation>,
 }
 
 impl<E: Engine> LanguageModel for Decoder<E> {

@@ -6,6 +6,7 @@ pub mod decoder;
 pub mod generate;
 pub mod load;
 pub mod memory;
+pub mod observe;
 pub mod session;
 pub mod weights;
 pub mod with_rope;
@@ -21,6 +22,7 @@ use crate::rope::RopeError;
 
 pub use config::ModelConfig;
 pub use decoder::{Decoder, DecoderOptions};
+pub use observe::AttentionObserver;
 
 /// Why a model could not be built or run.
 #[derive(Debug, thiserror::Error)]
@@ -166,6 +168,19 @@ pub trait Session {
         want: Want<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<f32>, ModelError>;
+
+    /// Processes `tokens` as [`Session::extend`] does, wanting nothing, and shows `observer` the attention of every layer.
+    /// `progress` is called with the number of tokens of this call that are done; what the observer saw stays
+    /// valid when the call ends with [`ModelError::Interrupted`].
+    ///
+    /// # Errors
+    /// As [`Session::extend`]; attention that is not finite, with the token index.
+    fn observe(
+        &mut self,
+        tokens: &[u32],
+        observer: &mut AttentionObserver<'_>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<(), ModelError>;
 
     /// Tokens that went through the decoder, recomputed ones included.
     fn computed_tokens(&self) -> usize;

@@ -1,7 +1,8 @@
 //! A text in progress on a [`Decoder`]: chunked prefill, decoding, and the policies for frequencies that change with the length.
 
 use super::cancel::Cancel;
-use super::{Decoder, DynamicPolicy, ModelError, Session, Want};
+use super::decoder::Chunk;
+use super::{AttentionObserver, Decoder, DynamicPolicy, ModelError, Session, Want};
 use crate::engine::{Engine, KeyState};
 use crate::rope::{Frequencies, RopeSpec, Table, frequencies};
 
@@ -67,11 +68,26 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
         Ok(frequencies(&self.rope, length)?)
     }
 
+    /// Checks `tokens`, and brings frequencies and prefix to what the policy asks for once they are there.
+    fn prepare(&mut self, tokens: &[u32]) -> Result<(), ModelError> {
+        self.check(tokens)?;
+        let frequencies = self.frequencies_at(self.tokens.len() + tokens.len())?;
+        if frequencies != self.frequencies {
+            self.frequencies = frequencies;
+            if self.decoder.options.dynamic == DynamicPolicy::Recompute {
+                let prefix = std::mem::take(&mut self.tokens);
+                self.run(&prefix, Want::Nothing, None, &mut |_| ())?;
+            }
+        }
+        Ok(())
+    }
+
     /// Runs `tokens` in chunks behind the `self.tokens` already cached.
     fn run(
         &mut self,
         tokens: &[u32],
         want: Want<'_>,
+        mut observer: Option<&mut AttentionObserver<'_>>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<f32>, ModelError> {
         let engine = &self.decoder.engine;
@@ -90,17 +106,13 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
             if self.decoder.cancel.is_some_and(Cancel::is_set) {
                 return Err(ModelError::Interrupted { index: start });
             }
-            let hidden = self.decoder.forward(
-                chunk,
-                start,
-                &self.frequencies,
-                &mut self.cache,
-                key_rotation.as_ref(),
-            )?;
+            let (frequencies, key_rotation) = (&self.frequencies, key_rotation.as_ref());
+            let tokens_of_chunk = Chunk { tokens: chunk, start, frequencies, key_rotation };
+            let hidden = self.decoder.forward(&tokens_of_chunk, &mut self.cache, observer.as_deref_mut())?;
             let wanted = Wanted::of(want, done, chunk.len(), tokens.len());
             match wanted.compute(engine, &hidden, start) {
                 Ok(values) => results.extend(values),
-                Err(error) => return Err(self.first_non_finite(chunk, start, key_rotation.as_ref(), error)),
+                Err(error) => return Err(self.first_non_finite(chunk, start, key_rotation, error)),
             }
             self.tokens.extend(chunk);
             self.computed_tokens += chunk.len();
@@ -127,7 +139,8 @@ impl<E: Engine> DecoderSession<'_, E> {
         for (offset, token) in chunk.iter().enumerate() {
             let at = start + offset;
             let decoder = self.decoder;
-            let hidden = decoder.forward(&[*token], at, &self.frequencies, &mut self.cache, key_rotation);
+            let one = Chunk { tokens: &[*token], start: at, frequencies: &self.frequencies, key_rotation };
+            let hidden = decoder.forward(&one, &mut self.cache, None);
             let checked =
                 hidden.and_then(|hidden| Wanted::Logits(vec![0]).compute(&decoder.engine, &hidden, at));
             if let Err(first) = checked {
@@ -157,16 +170,19 @@ impl<E: Engine> Session for DecoderSession<'_, E> {
         want: Want<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<Vec<f32>, ModelError> {
-        self.check(tokens)?;
-        let frequencies = self.frequencies_at(self.tokens.len() + tokens.len())?;
-        if frequencies != self.frequencies {
-            self.frequencies = frequencies;
-            if self.decoder.options.dynamic == DynamicPolicy::Recompute {
-                let prefix = std::mem::take(&mut self.tokens);
-                self.run(&prefix, Want::Nothing, &mut |_| ())?;
-            }
-        }
-        self.run(tokens, want, progress)
+        self.prepare(tokens)?;
+        self.run(tokens, want, None, progress)
+    }
+
+    fn observe(
+        &mut self,
+        tokens: &[u32],
+        observer: &mut AttentionObserver<'_>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<(), ModelError> {
+        self.prepare(tokens)?;
+        self.run(tokens, Want::Nothing, Some(observer), progress)?;
+        Ok(())
     }
 }
 
