@@ -3,6 +3,7 @@
 mod bench;
 mod completions;
 mod error;
+mod gate_args;
 mod generate;
 mod inspect;
 mod interrupt;
@@ -145,6 +146,8 @@ impl Context {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Done,
+    /// A part of the work failed; the result holds the others.
+    PartFailed,
     /// A `--gate` did not hold.
     GateFailed,
     /// Ctrl-C; the result holds what was done until then.
@@ -155,6 +158,7 @@ impl Outcome {
     pub fn exit_code(self) -> u8 {
         match self {
             Outcome::Done => 0,
+            Outcome::PartFailed => 1,
             Outcome::GateFailed => 3,
             Outcome::Interrupted => interrupt::EXIT_CODE,
         }
@@ -179,11 +183,15 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
         Command::Completions(args) => completions::run(args),
     };
     report.print(global.format, global.output.as_deref())?;
+    for failure in &report.failures {
+        eprintln!("error: {failure}");
+    }
     for gate in &report.failed_gates {
         eprintln!("gate failed: {gate}");
     }
     Ok(match () {
         () if report.interrupted => Outcome::Interrupted,
+        () if !report.failures.is_empty() => Outcome::PartFailed,
         () if !report.failed_gates.is_empty() => Outcome::GateFailed,
         () => Outcome::Done,
     })

@@ -7,6 +7,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::gate_args::{GateArgs, Subject, at_context, names_at};
 use super::model_args::{MemoryArgs, ModelArgs, rope_json};
 use super::progress::Progress;
 use super::report::{Report, Table};
@@ -28,7 +29,8 @@ use crate::named::Named;
 #[command(after_help = "\
 Examples:
   ropex ppl --text book.txt --context 1024 --scaling yarn --factor 4
-  ropex ppl --model model.gguf --text a.txt b.txt --rule llama.cpp --context 8k --format json")]
+  ropex ppl --model model.gguf --text a.txt b.txt --rule llama.cpp --context 8k --format json
+  ropex ppl --model model.gguf --text held-out.txt --context 16k --gate 'ppl<=12.5' --junit gates.xml")]
 pub struct Args {
     /// Text files to score, each on its own
     #[arg(long, short, value_name = "FILE", required = true, num_args = 1..)]
@@ -60,7 +62,25 @@ pub struct Args {
     memory: MemoryArgs,
     #[command(flatten)]
     rope: RopeArgs,
+    #[command(flatten)]
+    gates: GateArgs,
 }
+
+const SUBJECT: Subject =
+    Subject { schema: "ropex.ppl/1", measured: |result| at_context(result, &METRICS), has_cases: false };
+
+/// Values of the result that a gate may name.
+const METRICS: [&str; 9] = [
+    "ppl",
+    "nll",
+    "stderr",
+    "nll_stderr",
+    "bits_per_byte",
+    "byte_ppl",
+    "word_ppl",
+    "tokens_scored",
+    "windows",
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum BosChoice {
@@ -102,6 +122,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         bos_token: tokenizer.bos(),
         max_windows: args.max_windows,
     };
+    let gates = args.gates.prepare(SUBJECT, &names_at(length, &METRICS))?;
     let rope = open.rope(&args.rope, length)?;
     ensure_within_limit(&rope, length, args.rope.allow_beyond)?;
     let rope_json = rope_json(&rope, length)?;
@@ -120,8 +141,8 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     let found = perplexity(&*ready.model, &documents, &windows, request.bos_token, &mut report)?;
     bar.finish();
     let elapsed_s = started.elapsed().as_secs_f64();
-    Ok(Report {
-        schema: "ropex.ppl/1",
+    let mut report = Report {
+        schema: SUBJECT.schema,
         model: described,
         rope: rope_json,
         engine: ready.describe_engine(settings, context),
@@ -134,7 +155,9 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         tables: vec![table(&found, &request)],
         warnings: ready.warnings,
         ..Report::default()
-    })
+    };
+    gates.apply(&mut report, Vec::new())?;
+    Ok(report)
 }
 
 /// Settings that fit no text are bad usage; a text that is too short is a failure.

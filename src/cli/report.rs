@@ -59,6 +59,8 @@ pub struct Report {
     pub warnings: Vec<String>,
     /// Whether Ctrl-C ended the work; the result holds what was done until then.
     pub interrupted: bool,
+    /// What failed although the rest has a result, one line each.
+    pub failures: Vec<String>,
     /// What each gate that did not hold found and wanted.
     pub failed_gates: Vec<String>,
 }
@@ -137,22 +139,42 @@ impl Report {
         if let Some(text) = &self.text {
             return with_newline(text.clone());
         }
-        let mut text = String::new();
+        let mut text = self.markdown_heading();
         for table in &self.tables {
-            if !text.is_empty() {
-                text.push('\n');
-            }
             if !table.title.is_empty() {
-                text += &format!("### {}\n\n", table.title);
+                text += &format!("\n### {}\n", markdown_cell(&table.title));
             }
-            text += &format!("| {} |\n", table.columns.join(" | "));
-            text += &format!("|{}\n", "---|".repeat(table.columns.len()));
+            text += &format!("\n| {} |\n", table.columns.join(" | "));
+            let rule = |column| if is_number_column(table, column) { "---:|" } else { "---|" };
+            text += &format!("|{}\n", (0..table.columns.len()).map(rule).collect::<String>());
             for row in &table.rows {
-                let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
+                let cells: Vec<String> = row.iter().map(|cell| markdown_cell(cell)).collect();
                 text += &format!("| {} |\n", cells.join(" | "));
             }
         }
+        for warning in &self.warnings {
+            text += &format!("\n> **Warning:** {}\n", markdown_cell(warning));
+        }
         text
+    }
+
+    /// Which command ran on what, for a page that collects several results.
+    fn markdown_heading(&self) -> String {
+        let command = self.schema.split('/').next().unwrap_or_default();
+        let mut facts = Vec::new();
+        let parts = [
+            ("model", &self.model["name"]),
+            ("rope", &self.rope["scaling"]["value"]),
+            ("factor", &self.rope["factor"]["value"]),
+            ("engine", &self.engine["name"]),
+            ("kv type", &self.engine["kv_type"]),
+        ];
+        for (label, value) in parts {
+            let shown = value.as_str().map(str::to_string).or(value.is_number().then(|| value.to_string()));
+            facts.extend(shown.map(|value| format!("{label} `{value}`")));
+        }
+        let facts = if facts.is_empty() { String::new() } else { format!("\n{}\n", facts.join(", ")) };
+        format!("## {}\n{facts}", command.replace('.', " "))
     }
 }
 
@@ -171,6 +193,17 @@ fn csv_cell(cell: &str) -> String {
     }
 }
 
+/// A cell that cannot end its row or begin a tag.
+fn markdown_cell(cell: &str) -> String {
+    cell.replace('|', "\\|").replace('<', "&lt;").replace(['\n', '\r'], " ")
+}
+
+fn is_number_column(table: &Table, column: usize) -> bool {
+    let mut cells = table.rows.iter().filter_map(|row| row.get(column));
+    let number = |cell: &String| cell.chars().next().is_some_and(|c| c.is_ascii_digit() || c == '-');
+    !table.rows.is_empty() && cells.all(number)
+}
+
 /// Columns of numbers are set flush right, the others flush left.
 fn aligned(table: &Table) -> String {
     let width = |column: usize| {
@@ -178,12 +211,8 @@ fn aligned(table: &Table) -> String {
         let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
         widest.max(table.columns[column].chars().count())
     };
-    let is_number = |column: usize| {
-        let mut cells = table.rows.iter().filter_map(|row| row.get(column));
-        let number = |cell: &String| cell.chars().next().is_some_and(|c| c.is_ascii_digit() || c == '-');
-        !table.rows.is_empty() && cells.all(number)
-    };
-    let layout: Vec<(usize, bool)> = (0..table.columns.len()).map(|c| (width(c), is_number(c))).collect();
+    let layout: Vec<(usize, bool)> =
+        (0..table.columns.len()).map(|c| (width(c), is_number_column(table, c))).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let cells: Vec<String> = cells
             .zip(&layout)
@@ -207,7 +236,7 @@ fn aligned(table: &Table) -> String {
 
 /// Writes a sibling file and renames it, so that a reader never sees half a result. What is there and is no file of its
 /// own (a device, a pipe) is written to and stays what it is; a link keeps pointing where it does.
-fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
     let failed = || format!("cannot write `{}`", path.display());
     if path.exists() && !path.is_file() {
         return fs::write(path, text).with_context(failed);
@@ -242,7 +271,9 @@ mod tests {
     #[test]
     fn csv_quotes_and_markdown_escapes() {
         assert_eq!(report().csv(), "name,bytes\n\"a, \"\"b\"\"\",12\nc|d,3\n");
-        assert!(report().markdown().contains("| c\\|d | 3 |"));
+        let text = report().markdown();
+        assert!(text.contains("| c\\|d | 3 |"), "{text}");
+        assert!(text.starts_with("## ropex test\n\n### sizes\n\n| name | bytes |\n|---|---:|\n"), "{text}");
     }
 
     #[test]

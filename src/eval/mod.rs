@@ -1,6 +1,7 @@
 //! Measurements on a loaded model.
 
 pub mod document;
+pub mod gate;
 pub mod perplexity;
 pub mod speed;
 pub mod windows;
