@@ -109,6 +109,47 @@ fn d083_d088_bos_is_recorded_and_never_invented() {
     assert!(message.contains("no beginning-of-sequence token"), "{message}");
 }
 
+/// D079, D090, D095: one text gives another number under every rule, so each result names its rule, context and counts.
+#[test]
+fn d079_d090_d095_every_result_names_its_rule_and_its_counts() {
+    let mut seen = Vec::new();
+    for rule in ["strided", "hf", "llama.cpp", "yarn", "lm-eval"] {
+        for context in [128, 64] {
+            let stride = if rule == "yarn" { "--stride 32" } else { "" };
+            let base = format!("ppl --text demo/prompt.txt --rule {rule} --context {context} {stride}");
+            let result = json(&base)["result"].clone();
+            assert_eq!((&result["rule"], &result["context"]), (&Value::from(rule), &Value::from(context)));
+            let nll = result["nll"].as_f64().unwrap();
+            assert!(seen.iter().all(|other: &f64| (other - nll).abs() > 1e-6), "{rule} {context}: {nll}");
+            seen.push(nll);
+            let table = success(&base);
+            let title = table.lines().next().unwrap();
+            assert!(title.contains(&format!("rule {rule}, context {context}")), "{title}");
+            assert!(title.contains(&format!("bos {}", result["bos"].as_str().unwrap())), "{title}");
+        }
+    }
+}
+
+/// D088: lm-eval's prefix is BOS, else the one EOS with a warning, else nothing is guessed.
+#[test]
+fn d088_the_prefix_token_of_lm_eval_is_never_a_silent_guess() {
+    let run =
+        |flags: &str| json(&format!("ppl --text {TEXT} --rule lm-eval --max-windows 1 --context 32 {flags}"));
+    let with_bos = run("");
+    assert_eq!(
+        (&with_bos["result"]["bos"], &with_bos["warnings"]),
+        (&Value::from("first"), &serde_json::json!([]))
+    );
+    assert_eq!(with_bos["result"]["tokens_scored"], 32);
+    let with_eos = run("--model tiny/qwen2");
+    assert_eq!(with_eos["result"]["bos_token"], 3);
+    assert!(with_eos["warnings"][0].as_str().unwrap().contains("end-of-sequence token 3"), "{with_eos}");
+    let chosen = run("--model tiny/qwen2 --prefix-token 2");
+    assert_eq!(chosen["result"]["bos_token"], 2);
+    let bare = run("--model tiny/qwen2 --bos never");
+    assert_eq!((&bare["result"]["bos"], &bare["result"]["bos_token"]), (&Value::from("never"), &Value::Null));
+}
+
 /// D084: markers in a text are text unless a flag says otherwise.
 #[test]
 fn d084_markers_in_a_corpus_are_text_by_default() {
@@ -149,10 +190,21 @@ fn texts_that_cannot_be_scored_are_refused() {
 
 #[test]
 fn settings_that_fit_no_text_are_bad_usage() {
-    for flags in ["--stride 300 --context 256", "--context 1", "--stride 4 --rule llama.cpp", "--rule words"]
-    {
+    for (flags, expected) in [
+        ("--stride 300 --context 256", "between 1 and 255"),
+        ("--context 1", "too short to score"),
+        ("--stride 4 --rule llama.cpp", "belongs to strided, hf, yarn"),
+        ("--stride 4 --rule lm-eval", "rule `lm-eval` has no stride"),
+        ("--rule yarn --context 128", "the stride of 256 must be between 1 and 128"),
+        ("--rule yarn --bos first", "accepted: never, always"),
+        ("--rule hf --bos always", "accepted: never, first"),
+        ("--prefix-token 5", "`lm-eval`"),
+        ("--rule lm-eval --prefix-token 99999", "99999 is outside the vocabulary"),
+        ("--rule words", "accepted: strided, hf, llama.cpp, yarn, lm-eval"),
+    ] {
         let (code, message) = failure(&format!("ppl --text {TEXT} {flags}"));
         assert_eq!(code, 2, "{flags}: {message}");
+        assert!(message.contains(expected), "{flags}: {message}");
     }
 }
 

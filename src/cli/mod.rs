@@ -13,6 +13,7 @@ mod progress;
 mod pull;
 mod report;
 mod rope_args;
+mod texts;
 mod tokenize;
 mod values;
 
