@@ -8,6 +8,7 @@
 //! - [`engine`] — who computes.
 //! - [`model`] — the one decoder, its cache and generation.
 //! - [`eval`] — measurements.
+//! - [`plot`] — figures as SVG and PNG, and the page of a report.
 //! - [`cli`] — the commands of the `ropex` program.
 
 pub mod checkpoint;
@@ -17,4 +18,5 @@ pub mod engine;
 pub mod eval;
 pub mod model;
 pub mod named;
+pub mod plot;
 pub mod rope;

@@ -100,7 +100,7 @@ impl Gates {
         if let Some(path) = &self.junit {
             let class = report.schema.split('/').next().unwrap_or(report.schema);
             let cases: Vec<Case> = cases.into_iter().chain(outcomes.iter().map(gate_case)).collect();
-            write_file(path, &document(class, &cases))?;
+            write_file(path, document(class, &cases))?;
         }
         if outcomes.is_empty() {
             return Ok(());

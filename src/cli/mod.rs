@@ -12,6 +12,7 @@ mod ppl;
 mod progress;
 mod pull;
 mod report;
+mod report_files;
 mod rope_args;
 mod texts;
 mod tokenize;
@@ -56,6 +57,9 @@ struct GlobalArgs {
     /// Write the result to FILE instead of standard output
     #[arg(long, global = true, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Also write the figures of the result to DIR: SVG and PNG, each light and dark
+    #[arg(long, global = true, value_name = "DIR")]
+    figures: Option<PathBuf>,
     /// Print neither progress nor notes on standard error (warnings stay)
     #[arg(long, short, global = true)]
     quiet: bool,
@@ -183,7 +187,14 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
         Command::Pull(args) => pull::run(args, &context)?,
         Command::Completions(args) => completions::run(args),
     };
+    // The result first: a folder that cannot be written must not cost the work.
     report.print(global.format, global.output.as_deref())?;
+    if let Some(dir) = &global.figures {
+        match report.write_figures(dir)? {
+            0 => context.warn(&["this result has no figures: `--figures` wrote none".to_string()]),
+            files => context.note(&format!("wrote {files} files to {}", dir.display())),
+        }
+    }
     for failure in &report.failures {
         eprintln!("error: {failure}");
     }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use serde_json::{Map, Value};
 
+use crate::plot::NamedFigure;
+
 /// How a result is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -56,6 +58,8 @@ pub struct Report {
     pub tables: Vec<Table>,
     /// Which of them CSV holds.
     pub main_table: usize,
+    /// What `--figures` and `--report` draw.
+    pub figures: Vec<NamedFigure>,
     pub warnings: Vec<String>,
     /// Whether Ctrl-C ended the work; the result holds what was done until then.
     pub interrupted: bool,
@@ -79,7 +83,7 @@ impl Report {
             Format::Markdown => self.markdown(),
         };
         match output {
-            Some(path) => write_file(path, &text),
+            Some(path) => write_file(path, text),
             None => {
                 let mut stdout = io::stdout().lock();
                 stdout.write_all(text.as_bytes())?;
@@ -236,16 +240,16 @@ fn aligned(table: &Table) -> String {
 
 /// Writes a sibling file and renames it, so that a reader never sees half a result. What is there and is no file of its
 /// own (a device, a pipe) is written to and stays what it is; a link keeps pointing where it does.
-pub(super) fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn write_file(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> {
     let failed = || format!("cannot write `{}`", path.display());
     if path.exists() && !path.is_file() {
-        return fs::write(path, text).with_context(failed);
+        return fs::write(path, bytes.as_ref()).with_context(failed);
     }
     let path = &path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let mut name = path.file_name().map(|name| name.to_os_string()).unwrap_or_default();
     name.push(format!(".{}.tmp", std::process::id()));
     let sibling: PathBuf = path.with_file_name(name);
-    let written = fs::write(&sibling, text).and_then(|()| fs::rename(&sibling, path));
+    let written = fs::write(&sibling, bytes.as_ref()).and_then(|()| fs::rename(&sibling, path));
     if written.is_err() {
         fs::remove_file(&sibling).ok(); // nothing to clean up when it was never created
     }
