@@ -60,6 +60,9 @@ struct GlobalArgs {
     /// Also write the figures of the result to DIR: SVG and PNG, each light and dark
     #[arg(long, global = true, value_name = "DIR")]
     figures: Option<PathBuf>,
+    /// Also write the result to FILE as one HTML page: settings, tables, figures with values under the pointer
+    #[arg(long, global = true, value_name = "FILE.html")]
+    report: Option<PathBuf>,
     /// Print neither progress nor notes on standard error (warnings stay)
     #[arg(long, short, global = true)]
     quiet: bool,
@@ -194,6 +197,10 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
             0 => context.warn(&["this result has no figures: `--figures` wrote none".to_string()]),
             files => context.note(&format!("wrote {files} files to {}", dir.display())),
         }
+    }
+    if let Some(path) = &global.report {
+        report.write_page(path)?;
+        context.note(&format!("wrote {}", path.display()));
     }
     for failure in &report.failures {
         eprintln!("error: {failure}");

@@ -92,7 +92,8 @@ impl Report {
         }
     }
 
-    fn json(&self) -> Value {
+    /// The result as the JSON format prints it.
+    pub(super) fn json(&self) -> Value {
         let mut object = Map::new();
         object.insert("schema".into(), self.schema.into());
         let parts = [

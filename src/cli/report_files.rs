@@ -1,14 +1,16 @@
-//! Files that a result leaves beside its text: figures.
+//! Files that a result leaves beside its text: figures and a page.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+use serde_json::Value;
 
-use super::report::{Report, write_file};
+use super::report::{Report, Table, write_file};
+use super::values::format_number;
 use crate::named::Named;
-use crate::plot::{NamedFigure, PlotError, Theme, render_png, render_svg};
+use crate::plot::{NamedFigure, Page, PageTable, PlotError, Theme, render_page, render_png, render_svg};
 
 impl Report {
     /// Writes each figure to `dir` as `NAME-light.svg`, `NAME-dark.svg` and the same as PNG; the folder is made if need be.
@@ -35,6 +37,85 @@ impl Report {
             }
         }
         Ok(files)
+    }
+
+    /// Writes one self-contained HTML page with everything in this report.
+    ///
+    /// # Errors
+    /// A [`PlotError`] for data that make no figure; a file that cannot be written.
+    pub fn write_page(&self, path: &Path) -> anyhow::Result<()> {
+        check_names(&self.figures)?;
+        let command = self.schema.split('/').next().unwrap_or(self.schema).replace('.', " ");
+        let page = Page {
+            title: command,
+            subtitle: self.model["name"].as_str().unwrap_or_default().to_string(),
+            warnings: &self.warnings,
+            text: self.text.as_deref(),
+            figures: &self.figures,
+            tables: self.tables.iter().map(page_table).collect(),
+            settings: self.settings(),
+            json: serde_json::to_string_pretty(&self.json())?,
+            footer: format!("ropex {}, layout {}", env!("CARGO_PKG_VERSION"), self.schema),
+        };
+        write_file(path, render_page(&page).context("cannot draw the figures of the page")?)
+    }
+
+    /// What was in force, as tables; parts that a command does not have are left out.
+    fn settings(&self) -> Vec<PageTable> {
+        let parts = [
+            ("model", &self.model),
+            ("rotary position embedding", &self.rope),
+            ("engine", &self.engine),
+            ("timing", &self.timing),
+        ];
+        let tables = parts.map(|(title, value)| {
+            let mut table = PageTable { title: title.to_string(), ..PageTable::default() };
+            let entries = value.as_object().into_iter().flatten();
+            // Values of the embedding come with their origin.
+            let traced = value.as_object().is_some_and(|o| o.values().all(|v| v.get("origin").is_some()));
+            if traced {
+                table.columns = ["name", "value", "origin"].map(String::from).to_vec();
+                let row = |(name, entry): (&String, &Value)| {
+                    vec![name.clone(), shown(&entry["value"]), shown(&entry["origin"])]
+                };
+                table.rows = entries.map(row).collect();
+            } else {
+                table.columns = ["name", "value"].map(String::from).to_vec();
+                entries.for_each(|(name, value)| flatten(name, value, &mut table.rows));
+            }
+            table
+        });
+        tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
+    }
+}
+
+fn page_table(table: &Table) -> PageTable {
+    PageTable {
+        title: table.title.clone(),
+        columns: table.columns.iter().map(|name| name.to_string()).collect(),
+        rows: table.rows.clone(),
+    }
+}
+
+/// Objects become one row a key, `outer.inner`.
+fn flatten(name: &str, value: &Value, rows: &mut Vec<Vec<String>>) {
+    match value {
+        Value::Object(object) => {
+            object.iter().for_each(|(inner, value)| flatten(&format!("{name}.{inner}"), value, rows));
+        }
+        _ => rows.push(vec![name.to_string(), shown(value)]),
+    }
+}
+
+/// A value for people; long lists are counted, the page holds them as JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_string(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => number.as_f64().map_or(number.to_string(), format_number),
+        Value::Array(list) if list.len() > 8 => format!("{} values", list.len()),
+        Value::Array(list) => list.iter().map(shown).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
     }
 }
 
@@ -79,6 +160,50 @@ mod tests {
         assert_eq!(names[..2], ["heat-map-dark.png", "heat-map-dark.svg"]);
         assert_eq!(names.len(), 8);
         assert!(fs::read(folder.join("loss-light.png")).unwrap().starts_with(b"\x89PNG\r\n\x1a\n"));
+    }
+
+    #[test]
+    fn a_page_holds_settings_tables_figures_and_the_result() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.html");
+        let mut table = Table::new("perplexity", &["text", "ppl"]);
+        table.row(["</table><script>".to_string(), "12.5".to_string()]);
+        let report = Report {
+            schema: "ropex.ppl/1",
+            model: serde_json::json!({ "name": "demo <b>", "tokenizer": { "source": "gguf" } }),
+            rope: serde_json::json!({ "theta": { "value": 10000.0, "origin": "--rope-theta" } }),
+            result: serde_json::json!({ "ppl": 12.5, "note": "</script>" }),
+            tables: vec![table],
+            warnings: vec!["mind the gap".into()],
+            ..report(&["loss"], 1.0)
+        };
+        report.write_page(&path).unwrap();
+        let html = fs::read_to_string(&path).unwrap();
+        let parts = [
+            "<h1>ropex ppl</h1>",
+            "demo &lt;b&gt;",
+            "<td>tokenizer.source</td><td>gguf</td>",
+            "<td>theta</td><td class=\"n\">10000</td><td>--rope-theta</td>",
+            "warning: mind the gap",
+            "<td>&lt;/table&gt;&lt;script&gt;</td>",
+            "<figure id=\"loss\"",
+            "\\u003c/script\\u003e",
+        ];
+        for part in parts {
+            assert!(html.contains(part), "{part}");
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    /// A command without figures has a page all the same.
+    #[test]
+    fn a_page_needs_no_figures() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report.html");
+        let report = Report { schema: "ropex.generate/1", text: Some("a < b".into()), ..Report::default() };
+        report.write_page(&path).unwrap();
+        let html = fs::read_to_string(&path).unwrap();
+        assert!(html.contains("<pre>a &lt; b</pre>") && !html.contains("<figure"), "{html}");
     }
 
     #[test]

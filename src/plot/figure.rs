@@ -2,8 +2,11 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
+
 /// How values are spread along an axis.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AxisScale {
     #[default]
     Linear,
@@ -14,7 +17,7 @@ pub enum AxisScale {
 }
 
 /// One axis of a diagram. Its range follows from the values.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Axis {
     /// What is measured, with its unit.
     pub label: String,
@@ -28,7 +31,7 @@ impl Axis {
 }
 
 /// One curve.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Series {
     pub name: String,
     /// `(x, y)`, joined in this order. One point is drawn as a dot.
@@ -38,7 +41,7 @@ pub struct Series {
 }
 
 /// A vertical line with a label at its top, such as the trained length.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Mark {
     /// Where on the x axis. A mark widens the range of the axis if need be.
     pub at: f64,
@@ -46,7 +49,7 @@ pub struct Mark {
 }
 
 /// Curves over a common pair of axes.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Curves {
     pub title: String,
     pub x: Axis,
@@ -56,7 +59,8 @@ pub struct Curves {
 }
 
 /// Colours of a heat map. Both are told apart with any common colour blindness.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Palette {
     /// From dark violet to yellow: more is lighter.
     #[default]
@@ -66,7 +70,7 @@ pub enum Palette {
 }
 
 /// Values over a grid.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct HeatMap {
     pub title: String,
     pub x_label: String,
@@ -88,14 +92,14 @@ pub struct HeatMap {
 }
 
 /// Rows of a [`BandedMap`] that have something in common.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RowBand {
     pub rows: Range<usize>,
     pub label: String,
 }
 
 /// A heat map with annotations: lines between columns, named bands of rows, a marked region.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct BandedMap {
     pub map: HeatMap,
     /// Vertical lines; `at` counts columns from the left edge, so that 3 is the border before column 3.
@@ -109,7 +113,7 @@ pub struct BandedMap {
 }
 
 /// An arrow in the plane.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Arrow {
     pub from: (f64, f64),
     pub to: (f64, f64),
@@ -122,7 +126,7 @@ pub struct Arrow {
 }
 
 /// One drawing of a plane with its origin.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct VectorPanel {
     pub title: String,
     /// Sentences below the drawing.
@@ -133,14 +137,17 @@ pub struct VectorPanel {
 }
 
 /// Drawings of vectors beside each other, all at the same size of a unit.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Vectors {
     pub title: String,
     pub panels: Vec<VectorPanel>,
 }
 
 /// Anything that can be drawn.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// As JSON: its fields, and `kind`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Figure {
     Curves(Curves),
     HeatMap(HeatMap),
@@ -160,7 +167,7 @@ impl Figure {
 }
 
 /// A figure and the stem of the files it is written to.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NamedFigure {
     /// Letters, digits, `-`, `_` and `.`; unique among the figures of a result.
     pub name: String,

@@ -39,29 +39,34 @@ pub fn title(scene: &mut Scene, font: &Font, text: &str) -> f64 {
 
 /// The labels of marks above a drawing, in as many lines as keep them apart.
 pub struct MarkStrip {
-    /// Middle and line of each label.
+    /// Start and line of each label; line 0 is next to the drawing.
     places: Vec<(f64, usize)>,
     lines: usize,
 }
 
-const MARK_LINE: f64 = 16.0;
+const MARK_LINE: f64 = 17.0;
 
 impl MarkStrip {
     /// `at`: places of the marks between `left` and `right`.
+    ///
+    /// A label stands over its mark, a little to the right of it. The rightmost mark comes first and next to the drawing;
+    /// one further left whose label would touch it goes above it, so that no line crosses a label.
     pub fn new(font: &Font, marks: &[Mark], at: &[f64], left: f64, right: f64) -> Self {
-        let mut lines: Vec<Vec<(f64, f64)>> = Vec::new();
-        let mut places = Vec::new();
-        for (mark, at) in marks.iter().zip(at) {
-            let half = font.width(&mark.label, LABEL_SIZE) * SLACK / 2.0;
-            let middle = at.min(right - half).max(left + half);
-            let (from, to) = (middle - half - 6.0, middle + half + 6.0);
-            let free = |line: &Vec<(f64, f64)>| line.iter().all(|(start, end)| to <= *start || from >= *end);
-            let line = lines.iter().position(free).unwrap_or(lines.len());
+        let mut order: Vec<usize> = (0..marks.len()).collect();
+        order.sort_by(|a, b| at[*b].total_cmp(&at[*a]));
+        // Where the last label of each line starts.
+        let mut lines: Vec<f64> = Vec::new();
+        let mut places = vec![(0.0, 0); marks.len()];
+        for index in order {
+            let width = font.width(&marks[index].label, LABEL_SIZE) * SLACK;
+            let start = (at[index] - 6.0).min(right - width).max(left);
+            let end = start.max(at[index]) + width + 10.0;
+            let line = lines.iter().position(|taken| end <= *taken).unwrap_or(lines.len());
             if line == lines.len() {
-                lines.push(Vec::new());
+                lines.push(0.0);
             }
-            lines[line].push((from, to));
-            places.push((middle, line));
+            lines[line] = start;
+            places[index] = (start, line);
         }
         Self { places, lines: lines.len() }
     }
@@ -72,11 +77,10 @@ impl MarkStrip {
 
     /// Draws the lines through `area` and the labels above it.
     pub fn draw(&self, scene: &mut Scene, marks: &[Mark], at: &[f64], area: Area, paint: Paint) {
-        for ((mark, x), (middle, line)) in marks.iter().zip(at).zip(&self.places) {
-            let baseline = area.top - 8.0 - (self.lines - 1 - line) as f64 * MARK_LINE;
+        for ((mark, x), (start, line)) in marks.iter().zip(at).zip(&self.places) {
+            let baseline = area.top - 8.0 - *line as f64 * MARK_LINE;
             scene.dashed((*x, baseline + 4.0), (*x, area.bottom()), paint, 1.5);
-            let label = Label::new((*middle, baseline), mark.label.clone(), LABEL_SIZE);
-            scene.label(label.anchor(Anchor::Middle).rim());
+            scene.label(Label::new((*start, baseline), mark.label.clone(), LABEL_SIZE).rim());
         }
     }
 }
@@ -114,4 +118,38 @@ pub fn horizontal_axis(scene: &mut Scene, font: &Font, axis: &Scaled, label: &st
     let middle = area.left + area.width / 2.0;
     scene.label(Label::new((middle, area.bottom() + 38.0), label, LABEL_SIZE).anchor(Anchor::Middle));
     52.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_marks_touch_neither_each_other_nor_a_line() {
+        let font = Font::new().unwrap();
+        let marks: Vec<Mark> = ["trained length", "critical", "limit", "target length"]
+            .map(|label| Mark { at: 0.0, label: label.into() })
+            .to_vec();
+        let at = [300.0, 310.0, 380.0, 590.0];
+        let strip = MarkStrip::new(&font, &marks, &at, 60.0, 600.0);
+        let spans: Vec<(f64, f64, usize)> = (0..4)
+            .map(|i| {
+                (
+                    strip.places[i].0,
+                    strip.places[i].0 + font.width(&marks[i].label, LABEL_SIZE),
+                    strip.places[i].1,
+                )
+            })
+            .collect();
+        for (i, (start, end, line)) in spans.iter().enumerate() {
+            assert!(*start >= 60.0 && *end <= 600.0);
+            for (j, other) in spans.iter().enumerate().filter(|(j, _)| *j != i) {
+                assert!(*line != other.2 || *end < other.0 || *start > other.1, "{i} touches {j}");
+                // The line of a mark runs below its own label.
+                let crosses = other.2 > *line && (*start..=*end).contains(&at[j]);
+                assert!(!crosses, "the line of {j} crosses the label of {i}");
+            }
+        }
+        assert!(strip.height() < 4.0 * MARK_LINE);
+    }
 }

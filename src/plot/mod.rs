@@ -11,6 +11,7 @@ mod frame;
 mod grid_labels;
 mod heat_map;
 mod map_overlay;
+mod page;
 mod png;
 mod scene;
 mod svg;
@@ -18,6 +19,7 @@ mod svg;
 mod tests;
 mod text;
 mod theme;
+pub mod theory;
 mod vectors;
 
 pub use error::PlotError;
@@ -25,6 +27,7 @@ pub use figure::{
     Arrow, Axis, AxisScale, BandedMap, Curves, Figure, HeatMap, Mark, NamedFigure, Palette, RowBand, Series,
     VectorPanel, Vectors,
 };
+pub use page::{Page, PageTable, render_page};
 pub use theme::Theme;
 
 use self::scene::Scene;
@@ -56,14 +59,4 @@ pub fn render_svg(figure: &Figure, theme: Theme) -> Result<String, PlotError> {
 pub fn render_png(figure: &Figure, theme: Theme) -> Result<Vec<u8>, PlotError> {
     let font = Font::new()?;
     png::write(&scene(figure, &font)?, &font, theme)
-}
-
-/// The figure as an SVG element inside a page that defines its colours as variables. `prefix` keeps its ids apart from
-/// those of other figures of the page.
-///
-/// # Errors
-/// As [`render_svg`].
-pub fn page_svg(figure: &Figure, prefix: &str) -> Result<String, PlotError> {
-    let font = Font::new()?;
-    Ok(svg::write(&scene(figure, &font)?, Coloring::Page(prefix)))
 }

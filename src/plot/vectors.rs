@@ -21,7 +21,7 @@ pub fn scene(figure: &Vectors, font: &Font) -> Result<Scene, PlotError> {
     check(figure)?;
     let mut scene = Scene::new(WIDTH, 0.0, &figure.title);
     scene.description = description(figure);
-    let top = title(&mut scene, font, &figure.title);
+    let top = title(&mut scene, font, &figure.title) + 8.0;
     let count = figure.panels.len() as f64;
     let width = (WIDTH - 2.0 * MARGIN - (count - 1.0) * GUTTER) / count;
     let (low, high) = bounds(figure);
