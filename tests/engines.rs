@@ -10,7 +10,19 @@ use ropex::model::load::EngineName;
 use serde_json::json;
 
 /// Models with f32 weights: both engines compute in f32 and sum in another order.
-const EXACT: [&str; 7] = ["llama", "llama.gguf", "llama-tied", "mistral", "qwen2", "qwen2.gguf", "qwen3"];
+const EXACT: [&str; 11] = [
+    "llama",
+    "llama.gguf",
+    "llama-tied",
+    "mistral",
+    "qwen2",
+    "qwen2.gguf",
+    "qwen3",
+    "phi3",
+    "smollm3.gguf",
+    "gemma3",
+    "gemma3.gguf",
+];
 const SAME_LOGITS: f32 = 1e-4;
 /// Weights of 16 bits meet activations rounded to 16 bits: nats, on models whose attention is far sharper than a trained one's.
 const HALF_WEIGHTS_NATS: f64 = 1e-4;
@@ -91,7 +103,7 @@ fn narrow_caches_stay_close() {
 #[test]
 fn unrotated_keys_agree() {
     let rope = json!({"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0});
-    for name in ["llama", "llama.gguf", "qwen2"] {
+    for name in ["llama", "llama.gguf", "qwen2", "smollm3", "gemma3"] {
         let setup = Setup::new(name).rope(&rope).dynamic(DynamicPolicy::Current).chunk(7);
         let oracle = logits(&setup);
         for isa in Isa::ALL_AVAILABLE() {

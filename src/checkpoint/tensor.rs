@@ -1,6 +1,7 @@
 //! What a stored tensor is: its element type, its shape and its bytes.
 
 use std::fmt;
+use std::ops::Range;
 
 /// Element types that the engines read, named as ggml names them.
 ///
@@ -229,7 +230,20 @@ pub struct TensorView<'a> {
     pub bytes: &'a [u8],
 }
 
-impl TensorView<'_> {
+impl<'a> TensorView<'a> {
+    /// Rows `range` (entries of a vector), as a tensor of its own under the same name; `None` when they are not there.
+    pub fn rows(&self, range: Range<usize>) -> Option<TensorView<'a>> {
+        let n_rows = *self.shape.first()?;
+        if n_rows == 0 || !self.bytes.len().is_multiple_of(n_rows) {
+            return None;
+        }
+        let row_bytes = self.bytes.len() / n_rows;
+        let (from, to) = (range.start.checked_mul(row_bytes)?, range.end.checked_mul(row_bytes)?);
+        let mut shape = self.shape.clone();
+        shape[0] = range.len();
+        Some(TensorView { name: self.name, dtype: self.dtype, shape, bytes: self.bytes.get(from..to)? })
+    }
+
     /// Number of values.
     pub fn n_values(&self) -> usize {
         self.shape.iter().product()
@@ -293,6 +307,15 @@ mod tests {
         assert_eq!(TensorType::F32.size_bytes(&[]), Some(4));
         assert_eq!(TensorType::F32.size_bytes(&[usize::MAX, 2]), None);
         assert_eq!(TensorType::F32.size_bytes(&[usize::MAX / 2]), None);
+    }
+
+    #[test]
+    fn rows_are_cut_out_or_refused() {
+        let bytes = [0u8, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+        let matrix = TensorView { name: "t", dtype: TensorType::F16, shape: vec![3, 2], bytes: &bytes };
+        let cut = matrix.rows(1..3).unwrap();
+        assert_eq!((cut.shape, cut.bytes), (vec![2, 2], &bytes[4..]));
+        assert!(matrix.rows(1..4).is_none() && matrix.rows(0..usize::MAX).is_none());
     }
 
     #[test]

@@ -9,8 +9,10 @@ use super::rope_args::RopeArgs;
 use super::values::{format_count, format_number, format_size, parse_length};
 use crate::checkpoint::Content;
 use crate::checkpoint::rope::RopeSettings;
+use crate::engine::LayerRotation;
 use crate::model::ModelConfig;
 use crate::model::memory::MemoryPlan;
+use crate::named::Named;
 use crate::rope::{base_frequencies, frequencies, turning_pairs, wavelengths};
 
 /// Show what is in a checkpoint, the rotary embedding in force and the memory that a context needs
@@ -168,13 +170,26 @@ fn config_json(config: &ModelConfig) -> Value {
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
         "vocab_size": config.vocab_size,
-        "n_layers": config.n_layers,
+        "n_layers": config.n_layers(),
         "n_heads": config.n_heads,
         "n_kv_heads": config.n_kv_heads,
         "head_dim": config.head_dim,
         "rms_norm_eps": config.rms_norm_eps,
-        "sliding_window": config.sliding_window,
+        "sliding_window": window_of(config).map(|(window, _)| window),
+        "windowed_layers": window_of(config).map_or(0, |(_, layers)| layers),
+        "unrotated_layers": unrotated_layers(config),
+        "activation": config.activation.name(),
     })
+}
+
+/// The sliding window in tokens and the number of layers that have it.
+fn window_of(config: &ModelConfig) -> Option<(usize, usize)> {
+    let windows = || config.layers.iter().filter_map(|layer| layer.sliding_window);
+    windows().next().map(|window| (window, windows().count()))
+}
+
+fn unrotated_layers(config: &ModelConfig) -> usize {
+    config.layers.iter().filter(|layer| layer.rotation == LayerRotation::Unrotated).count()
 }
 
 /// Tensors that carry a rotary table of their own.
@@ -204,12 +219,19 @@ fn model_table(open: &OpenModel, tokenizer: &str) -> Table {
         ),
     );
     row("tensor types", checkpoint.tensor_types());
-    row("layers", config.n_layers.to_string());
+    row("layers", config.n_layers().to_string());
     row("hidden / intermediate size", format!("{} / {}", config.hidden_size, config.intermediate_size));
     row("heads / key-value heads", format!("{} / {}", config.n_heads, config.n_kv_heads));
     row("head dimension", config.head_dim.to_string());
     row("vocabulary", config.vocab_size.to_string());
-    row("sliding window", config.sliding_window.map_or("none".to_string(), |window| window.to_string()));
+    let window = match window_of(config) {
+        None => "none".to_string(),
+        Some((window, layers)) => format!("{window} on {layers} of {} layers", config.n_layers()),
+    };
+    row("sliding window", window);
+    if unrotated_layers(config) > 0 {
+        row("layers without rotation", unrotated_layers(config).to_string());
+    }
     row("tokenizer", tokenizer.to_string());
     if let Content::Gguf(_) = checkpoint.content() {
         let present = rope_tensors(open)[crate::model::weights::ROPE_FREQS] == true;

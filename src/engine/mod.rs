@@ -48,11 +48,15 @@ pub struct LayerSource<'a> {
     /// RMSNorm weight over each key head: `[head_dim]`.
     pub k_norm: Option<TensorView<'a>>,
     pub o: LinearSource<'a>,
+    /// RMSNorm weight over what attention adds to the residual: `[hidden]`.
+    pub post_attention_norm: Option<TensorView<'a>>,
     /// RMSNorm weight before the MLP: `[hidden]`.
     pub mlp_norm: TensorView<'a>,
     pub gate: LinearSource<'a>,
     pub up: LinearSource<'a>,
     pub down: LinearSource<'a>,
+    /// RMSNorm weight over what the MLP adds to the residual: `[hidden]`.
+    pub post_mlp_norm: Option<TensorView<'a>>,
 }
 
 /// All weights of a model as the checkpoint stores them.
@@ -66,13 +70,59 @@ pub struct ModelSource<'a> {
     pub head: Option<TensorView<'a>>,
 }
 
+/// The function that gates the MLP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// x / (1 + e^-x)
+    Silu,
+    /// x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3): GELU, its error function replaced by a tanh.
+    GeluTanh,
+}
+
+impl Named for Activation {
+    const WHAT: &'static str = "activation";
+    const ALL: &'static [Self] = &[Self::Silu, Self::GeluTanh];
+
+    fn name(self) -> &'static str {
+        match self {
+            Activation::Silu => "silu",
+            Activation::GeluTanh => "gelu (tanh)",
+        }
+    }
+}
+
+/// Which rotary table turns the queries and keys of a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LayerRotation {
+    /// The model's rotary embedding, with its scaling.
+    Global,
+    /// The plain one of layers with a short window, which has a base of its own.
+    Local,
+    /// None: queries and keys stay as they are projected.
+    Unrotated,
+}
+
+/// In what a layer differs from the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LayerShape {
+    pub rotation: LayerRotation,
+    /// Tokens a query sees, itself included; `None`: all before it.
+    pub sliding_window: Option<usize>,
+}
+
+impl LayerShape {
+    /// Rotated by the model's embedding, sees everything before it.
+    pub const FULL: Self = Self { rotation: LayerRotation::Global, sliding_window: None };
+}
+
 /// What an engine must know of the model besides its weights.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelShape {
     pub hidden_size: usize,
     pub intermediate_size: usize,
     pub vocab_size: usize,
-    pub n_layers: usize,
+    /// One entry a layer.
+    pub layers: Vec<LayerShape>,
     pub n_heads: usize,
     pub n_kv_heads: usize,
     pub head_dim: usize,
@@ -80,8 +130,19 @@ pub struct ModelShape {
     pub rotary_dim: usize,
     pub pairing: Pairing,
     pub rms_norm_eps: f64,
-    /// Tokens a query sees, itself included; `None`: all before it.
-    pub sliding_window: Option<usize>,
+    /// Added to every stored norm weight: 1 where a checkpoint stores the difference from 1.
+    pub norm_offset: f32,
+    /// What rows of the embedding are multiplied by when they enter the first layer.
+    pub embedding_scale: f32,
+    /// What products of queries and keys are multiplied by.
+    pub attention_scale: f32,
+    pub activation: Activation,
+}
+
+impl ModelShape {
+    pub fn n_layers(&self) -> usize {
+        self.layers.len()
+    }
 }
 
 /// Number format of cached keys and values.
@@ -150,26 +211,26 @@ pub trait Engine: Sized {
 
     fn rotation(&self, table: &Table) -> Result<Self::Rotation, EngineError>;
 
-    /// Rows of the embedding: one per token id (each below `vocab_size`).
+    /// Rows of the embedding, scaled: one per token id (each below `vocab_size`).
     fn embed(&self, tokens: &[u32]) -> Result<Self::Hidden, EngineError>;
 
     /// RMSNorm, q/k/v projections with biases, q/k norms.
     fn project_qkv(&self, layer: usize, hidden: &Self::Hidden) -> Result<Self::Heads, EngineError>;
 
     /// Rotates the queries, and the keys when `keys` is [`KeyState::Rotated`]; writes keys and values to
-    /// the cache at positions `start..start + tokens`. Values are never rotated.
+    /// the cache at positions `start..start + tokens`. Values are never rotated, and nothing is without a `rotation`.
     fn rotate_append(
         &self,
         layer: usize,
         heads: &mut Self::Heads,
-        rotation: &Self::Rotation,
+        rotation: Option<&Self::Rotation>,
         cache: &mut Self::Cache,
         start: usize,
         keys: KeyState,
     ) -> Result<(), EngineError>;
 
     /// Causal attention of the chunk's queries over positions `0..start + tokens` of the cache, then output
-    /// projection and residual. `key_rotation` covers those positions when the cache holds unrotated keys.
+    /// projection, its norm where there is one, and residual. `key_rotation` covers those positions when the cache holds unrotated keys.
     fn attend(
         &self,
         layer: usize,
@@ -189,7 +250,7 @@ pub trait Engine: Sized {
         probe: &AttentionProbe,
     ) -> Result<AttentionRows, EngineError>;
 
-    /// RMSNorm, gated MLP and residual.
+    /// RMSNorm, gated MLP, its norm where there is one, and residual.
     fn mlp(&self, layer: usize, hidden: Self::Hidden) -> Result<Self::Hidden, EngineError>;
 
     /// Final RMSNorm and head for the given rows of the chunk: `[rows, vocab]`, row-major.

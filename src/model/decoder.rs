@@ -5,8 +5,8 @@ use super::observe::AttentionObserver;
 use super::session::DecoderSession;
 use super::{DynamicPolicy, LanguageModel, ModelConfig, ModelError, Session};
 use crate::checkpoint::rope::RopeSettings;
-use crate::engine::{AttentionView, Engine, KeyState, KvType};
-use crate::rope::{Frequencies, RopeSpec, Table};
+use crate::engine::{AttentionView, Engine, KeyState, KvType, LayerRotation};
+use crate::rope::{Frequencies, RopeSpec, Table, frequencies};
 
 /// How a decoder runs, apart from its weights and its rotary embedding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +28,25 @@ impl Default for DecoderOptions {
             prefill_chunk: Self::DEFAULT_PREFILL_CHUNK,
             dynamic: DynamicPolicy::default(),
         }
+    }
+}
+
+/// Angles per token of both kinds of rotating layers.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct LayerFrequencies {
+    pub global: Frequencies,
+    /// `None` where no layer has an embedding of its own.
+    pub local: Option<Frequencies>,
+}
+
+impl LayerFrequencies {
+    /// For a text of `length` tokens under `rope` in the layers that share the model's embedding.
+    ///
+    /// # Errors
+    /// Frequencies that cannot be built.
+    pub fn new(rope: &RopeSpec, local: Option<&RopeSpec>, length: usize) -> Result<Self, ModelError> {
+        let local = local.map(|spec| frequencies(spec, length)).transpose()?;
+        Ok(Self { global: frequencies(rope, length)?, local })
     }
 }
 
@@ -66,13 +85,21 @@ impl<E: Engine> Decoder<E> {
     ) -> Result<E::Hidden, ModelError> {
         let engine = &self.engine;
         let Chunk { tokens, start, frequencies, key_rotation } = *chunk;
-        let table = Table::new(frequencies, start..start + tokens.len());
-        let rotation = engine.rotation(&table)?;
-        let keys = if key_rotation.is_some() { KeyState::Unrotated } else { KeyState::Rotated };
+        let rotation = |frequencies: &Frequencies| {
+            engine.rotation(&Table::new(frequencies, start..start + tokens.len()))
+        };
+        let global = rotation(&frequencies.global)?;
+        let local = frequencies.local.as_ref().map(rotation).transpose()?;
         let mut hidden = engine.embed(tokens)?;
-        for layer in 0..self.config.n_layers {
+        for (layer, shape) in self.config.layers.iter().enumerate() {
+            let (rotation, key_rotation) = match shape.rotation {
+                LayerRotation::Global => (Some(&global), key_rotation),
+                LayerRotation::Local => (local.as_ref(), None),
+                LayerRotation::Unrotated => (None, None),
+            };
+            let keys = if key_rotation.is_some() { KeyState::Unrotated } else { KeyState::Rotated };
             let mut heads = engine.project_qkv(layer, &hidden)?;
-            engine.rotate_append(layer, &mut heads, &rotation, cache, start, keys)?;
+            engine.rotate_append(layer, &mut heads, rotation, cache, start, keys)?;
             if let Some(observer) = observer.as_deref_mut() {
                 let view = AttentionView { layer, heads: &heads, cache, start, key_rotation };
                 observer.look(engine, &view, tokens.len())?;
@@ -89,7 +116,7 @@ pub(super) struct Chunk<'a, E: Engine> {
     pub tokens: &'a [u32],
     /// Position of the first one.
     pub start: usize,
-    pub frequencies: &'a Frequencies,
+    pub frequencies: &'a LayerFrequencies,
     /// Covers `0..start + tokens` when the cache holds unrotated keys, `None` when it holds rotated ones.
     pub key_rotation: Option<&'a E::Rotation>,
 }

@@ -1,19 +1,21 @@
 //! A text in progress on a [`Decoder`]: chunked prefill, decoding, and the policies for frequencies that change with the length.
 
 use super::cancel::Cancel;
-use super::decoder::Chunk;
+use super::decoder::{Chunk, LayerFrequencies};
 use super::{AttentionObserver, Decoder, DynamicPolicy, ModelError, Session, Want};
 use crate::engine::{Engine, KeyState};
-use crate::rope::{Frequencies, RopeSpec, Table, frequencies};
+use crate::rope::{RopeSpec, Table};
 
 /// The tokens so far, their cached keys and values, and the frequencies that the cache was computed with.
 pub struct DecoderSession<'a, E: Engine> {
     decoder: &'a Decoder<E>,
     rope: RopeSpec,
+    /// The embedding of layers that have one of their own.
+    local_rope: Option<RopeSpec>,
     cache: E::Cache,
     planned_length: usize,
     tokens: Vec<u32>,
-    frequencies: Frequencies,
+    frequencies: LayerFrequencies,
     computed_tokens: usize,
 }
 
@@ -33,10 +35,12 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
             return Err(ModelError::Inconsistent(message));
         }
         let options = &decoder.options;
+        let local_rope = decoder.rope.local_spec();
         Ok(Self {
             cache: decoder.engine.new_cache(planned_length, options.kv_type)?,
-            frequencies: frequencies(rope, planned_length)?,
+            frequencies: LayerFrequencies::new(rope, local_rope.as_ref(), planned_length)?,
             rope: rope.clone(),
+            local_rope,
             decoder,
             planned_length,
             tokens: Vec::new(),
@@ -60,12 +64,12 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
     }
 
     /// Frequencies for a text of `length` tokens under the policy in force.
-    fn frequencies_at(&self, length: usize) -> Result<Frequencies, ModelError> {
+    fn frequencies_at(&self, length: usize) -> Result<LayerFrequencies, ModelError> {
         let length = match self.decoder.options.dynamic {
             DynamicPolicy::Planned => self.planned_length,
             DynamicPolicy::Current | DynamicPolicy::Recompute => length,
         };
-        Ok(frequencies(&self.rope, length)?)
+        LayerFrequencies::new(&self.rope, self.local_rope.as_ref(), length)
     }
 
     /// Checks `tokens`, and brings frequencies and prefix to what the policy asks for once they are there.
@@ -95,7 +99,7 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
         let key_rotation = match self.decoder.key_state(&self.rope) {
             KeyState::Rotated => None,
             KeyState::Unrotated => {
-                let all = Table::new(&self.frequencies, 0..first + tokens.len());
+                let all = Table::new(&self.frequencies.global, 0..first + tokens.len());
                 Some(engine.rotation(&all)?)
             }
         };

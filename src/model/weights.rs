@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::checkpoint::tensor::TensorView;
 use crate::checkpoint::{Checkpoint, Content};
-use crate::engine::{LayerSource, LinearSource, ModelSource};
+use crate::engine::{EngineError, LayerSource, LinearSource, ModelSource};
 
 use super::config::Biases;
 use super::{ModelConfig, ModelError};
@@ -24,13 +24,19 @@ struct Names {
     q: &'static str,
     k: &'static str,
     v: &'static str,
+    /// Rows of q, k and v in one matrix.
+    qkv: &'static str,
     q_norm: &'static str,
     k_norm: &'static str,
     o: &'static str,
+    post_attention_norm: &'static str,
     mlp_norm: &'static str,
     gate: &'static str,
     up: &'static str,
+    /// Rows of gate and up in one matrix.
+    gate_up: &'static str,
     down: &'static str,
+    post_mlp_norm: &'static str,
 }
 
 /// Source: `gguf-py/gguf/constants.py` of llama.cpp.
@@ -43,16 +49,20 @@ const GGUF: Names = Names {
     q: "attn_q",
     k: "attn_k",
     v: "attn_v",
+    qkv: "attn_qkv",
     q_norm: "attn_q_norm",
     k_norm: "attn_k_norm",
     o: "attn_output",
+    post_attention_norm: "post_attention_norm",
     mlp_norm: "ffn_norm",
     gate: "ffn_gate",
     up: "ffn_up",
+    gate_up: "ffn_up",
     down: "ffn_down",
+    post_mlp_norm: "post_ffw_norm",
 };
 
-/// Source: module names of transformers' Llama, Mistral, Qwen2 and Qwen3.
+/// Source: module names of transformers' Llama, Mistral, Qwen2, Qwen3 and Phi-3.
 const HF: Names = Names {
     embedding: "model.embed_tokens",
     norm: "model.norm",
@@ -62,14 +72,21 @@ const HF: Names = Names {
     q: "self_attn.q_proj",
     k: "self_attn.k_proj",
     v: "self_attn.v_proj",
+    qkv: "self_attn.qkv_proj",
     q_norm: "self_attn.q_norm",
     k_norm: "self_attn.k_norm",
     o: "self_attn.o_proj",
+    post_attention_norm: "post_attention_layernorm",
     mlp_norm: "post_attention_layernorm",
     gate: "mlp.gate_proj",
     up: "mlp.up_proj",
+    gate_up: "mlp.gate_up_proj",
     down: "mlp.down_proj",
+    post_mlp_norm: "post_feedforward_layernorm",
 };
+
+/// Source: module names of transformers' Gemma 3, where the norm after attention is not the one before the MLP.
+const HF_POST_NORMS: Names = Names { mlp_norm: "pre_feedforward_layernorm", ..HF };
 
 /// All weights of `checkpoint`, and warnings about oddities that were resolved.
 ///
@@ -81,6 +98,7 @@ pub fn assemble<'a>(
 ) -> Result<(ModelSource<'a>, Vec<String>), ModelError> {
     let names = match checkpoint.content() {
         Content::Gguf(_) => GGUF,
+        Content::Safetensors(_) if config.post_norms => HF_POST_NORMS,
         Content::Safetensors(_) => HF,
     };
     let mut assembly = Assembly { checkpoint, config, names, used: HashSet::new(), warnings: Vec::new() };
@@ -122,7 +140,7 @@ impl<'a> Assembly<'a, '_> {
 
     fn model(&mut self) -> Result<ModelSource<'a>, ModelError> {
         let embedding = self.weight(self.names.embedding)?;
-        let layers = (0..self.config.n_layers).map(|layer| self.layer(layer)).collect::<Result<_, _>>()?;
+        let layers = (0..self.config.n_layers()).map(|layer| self.layer(layer)).collect::<Result<_, _>>()?;
         let norm = self.weight(self.names.norm)?;
         let head = self.head(&embedding);
         Ok(ModelSource { embedding, layers, norm, head })
@@ -130,27 +148,71 @@ impl<'a> Assembly<'a, '_> {
 
     fn layer(&mut self, layer: usize) -> Result<LayerSource<'a>, ModelError> {
         let name = |part: &str| format!("{}{layer}.{part}", self.names.layer_prefix);
-        let [attention_norm, q, k, v] =
-            [self.names.attention_norm, self.names.q, self.names.k, self.names.v].map(name);
-        let [q_norm, k_norm, o, mlp_norm] =
-            [self.names.q_norm, self.names.k_norm, self.names.o, self.names.mlp_norm].map(name);
-        let [gate, up, down] = [self.names.gate, self.names.up, self.names.down].map(name);
-        let qk_norm = self.config.qk_norm;
+        let names = &self.names;
+        let [attention_norm, q_norm, k_norm, mlp_norm] =
+            [names.attention_norm, names.q_norm, names.k_norm, names.mlp_norm].map(name);
+        let [post_attention_norm, post_mlp_norm] =
+            [names.post_attention_norm, names.post_mlp_norm].map(name);
+        let [o, down] = [names.o, names.down].map(name);
+        let [q, k, v, qkv] = [names.q, names.k, names.v, names.qkv].map(name);
+        let [gate, up, gate_up] = [names.gate, names.up, names.gate_up].map(name);
+        let ModelConfig { qk_norm, post_norms, fused, head_dim, .. } = *self.config;
+        let kv_rows = self.config.n_kv_heads * head_dim;
+        let inner = self.config.intermediate_size;
+        let ([q, k, v], [gate, up]) = if fused {
+            let rows = [self.config.n_heads * head_dim, kv_rows, kv_rows];
+            (self.split(&qkv, rows)?, self.split(&gate_up, [inner, inner])?)
+        } else {
+            ([self.linear(&q)?, self.linear(&k)?, self.linear(&v)?], [self.linear(&gate)?, self.linear(&up)?])
+        };
         let source = LayerSource {
             attention_norm: self.weight(&attention_norm)?,
-            q: self.linear(&q)?,
-            k: self.linear(&k)?,
-            v: self.linear(&v)?,
-            q_norm: qk_norm.then(|| self.weight(&q_norm)).transpose()?,
-            k_norm: qk_norm.then(|| self.weight(&k_norm)).transpose()?,
+            q,
+            k,
+            v,
+            q_norm: self.weight_if(qk_norm, &q_norm)?,
+            k_norm: self.weight_if(qk_norm, &k_norm)?,
             o: self.linear(&o)?,
+            post_attention_norm: self.weight_if(post_norms, &post_attention_norm)?,
             mlp_norm: self.weight(&mlp_norm)?,
-            gate: self.linear(&gate)?,
-            up: self.linear(&up)?,
+            gate,
+            up,
             down: self.linear(&down)?,
+            post_mlp_norm: self.weight_if(post_norms, &post_mlp_norm)?,
         };
         self.check_biases(&source)?;
         Ok(source)
+    }
+
+    fn weight_if(&mut self, needed: bool, name: &str) -> Result<Option<TensorView<'a>>, ModelError> {
+        needed.then(|| self.weight(name)).transpose()
+    }
+
+    /// Matrices, and their biases, that are stored one below the other: `rows` says how many rows each has.
+    fn split<const N: usize>(
+        &mut self,
+        name: &str,
+        rows: [usize; N],
+    ) -> Result<[LinearSource<'a>; N], ModelError> {
+        let joined = self.linear(name)?;
+        let mut first = 0usize;
+        let mut parts = rows.map(|n_rows| {
+            let rows = first..first.saturating_add(n_rows);
+            first = rows.end;
+            let bias = joined.bias.as_ref().map(|bias| bias.rows(rows.clone()));
+            (joined.weight.rows(rows), bias)
+        });
+        let (found, inputs) = (joined.weight.shape.clone(), joined.weight.shape.last().copied().unwrap_or(0));
+        let complete = parts.iter().all(|(weight, bias)| weight.is_some() && !matches!(bias, Some(None)));
+        if found.first() != Some(&first) || !complete {
+            let (name, expected) = (joined.weight.name.to_string(), vec![first, inputs]);
+            return Err(EngineError::Shape { name, found, expected }.into());
+        }
+        let sources = parts.each_mut().map(|(weight, bias)| {
+            let weight = weight.take().expect("all parts are there");
+            LinearSource { weight, bias: bias.take().flatten() }
+        });
+        Ok(sources)
     }
 
     /// A family with biases must have them; elsewhere q, k and v have them together or not at all.

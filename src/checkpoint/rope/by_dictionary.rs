@@ -67,7 +67,8 @@ pub(super) fn from_dictionary(
     }
     spec.theta = theta.unwrap_or(declared.theta);
     let declared_context = declared.declared_context;
-    Ok(RopeSettings { spec, declared_context, limit: Some(limit), origins, warnings })
+    let local_theta = declared.local_theta;
+    Ok(RopeSettings { spec, local_theta, declared_context, limit: Some(limit), origins, warnings })
 }
 
 /// Widths and contexts that the dictionary is read against.

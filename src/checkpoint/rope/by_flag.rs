@@ -48,6 +48,7 @@ impl<'a> Choice<'a> {
     ) -> Result<Choice<'a>, RopeConfigError> {
         let mut settings = RopeSettings {
             spec: declared.spec(Scaling::None, declared.original_context),
+            local_theta: declared.local_theta,
             declared_context: declared.declared_context,
             limit: Some(declared.original_context),
             origins: kept_origins(declared),

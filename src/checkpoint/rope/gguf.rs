@@ -7,9 +7,12 @@ use super::error::RopeConfigError;
 use super::gguf_scaling::Reader;
 use super::limit::believed;
 use super::origin::Origin;
-use super::{DEFAULT_THETA, HeadLayout, Origins, RopeDeclaration};
+use super::{DEFAULT_THETA, HeadLayout, LayerBases, Origins, RopeDeclaration};
 use crate::checkpoint::gguf::Metadata;
 use crate::rope::Scaling;
+
+/// Key of the base of layers with a short window.
+const LOCAL_THETA: &str = "rope.freq_base_swa";
 
 /// Tensors that change the rotation; `None` where the file has none.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -34,6 +37,28 @@ pub fn from_gguf(
     tensors: &RopeTensors,
     layout: HeadLayout,
 ) -> Result<RopeDeclaration, RopeConfigError> {
+    read(meta, tensors, layout, None)
+}
+
+/// [`from_gguf`] for a family whose layers with a short window have a base of their own, `rope.freq_base_swa`.
+///
+/// # Errors
+/// As [`from_gguf`].
+pub fn from_gguf_layered(
+    meta: &Metadata,
+    tensors: &RopeTensors,
+    layout: HeadLayout,
+    bases: LayerBases,
+) -> Result<RopeDeclaration, RopeConfigError> {
+    read(meta, tensors, layout, Some(bases))
+}
+
+fn read(
+    meta: &Metadata,
+    tensors: &RopeTensors,
+    layout: HeadLayout,
+    bases: Option<LayerBases>,
+) -> Result<RopeDeclaration, RopeConfigError> {
     let keys = Keys { meta, architecture: meta.architecture()? };
     let (mut origins, mut notes) = (Origins::new(), Vec::new());
     let context_key = keys.full("context_length");
@@ -42,18 +67,27 @@ pub fn from_gguf(
     let rotary_dim = keys.usize("rope.dimension_count")?;
     let theta = keys.f64("rope.freq_base")?;
     let original = keys.usize("rope.scaling.original_context_length")?;
+    let default_theta = bases.map_or(DEFAULT_THETA, |bases| bases.theta);
     if theta.is_none() {
-        notes.push(format!("the file has no `{}`; {DEFAULT_THETA} is used", keys.full("rope.freq_base")));
+        notes.push(format!("the file has no `{}`; {default_theta} is used", keys.full("rope.freq_base")));
     }
+    let local_theta = match bases {
+        None => None,
+        Some(bases) => Some(keys.f64(LOCAL_THETA)?.unwrap_or(bases.local_theta)),
+    };
     let or = |name, default| keys.origin(name).unwrap_or(default);
     origins.insert("pairing", Origin::derived("architecture"));
     origins.insert("declared_context", or("context_length", Origin::derived("")));
     origins.insert("rotary_dim", or("rope.dimension_count", Origin::default("head_dim")));
-    origins.insert("theta", or("rope.freq_base", Origin::default(DEFAULT_THETA)));
+    origins.insert("theta", or("rope.freq_base", Origin::default(default_theta)));
+    if let Some(bases) = bases {
+        origins.insert("local_theta", or(LOCAL_THETA, Origin::default(bases.local_theta)));
+    }
     let context_origin = or("rope.scaling.original_context_length", Origin::derived(&context_key));
     origins.insert("original_context", context_origin);
     let declaration = RopeDeclaration {
-        theta: theta.unwrap_or(DEFAULT_THETA),
+        theta: theta.unwrap_or(default_theta),
+        local_theta,
         rotary_dim: rotary_dim.unwrap_or(layout.head_dim),
         head_dim: layout.head_dim,
         pairing: layout.pairing,
@@ -123,7 +157,7 @@ mod tests {
     use crate::rope::{Divisors, Magnitude, Pairing, Yarn};
 
     /// A file of architecture `llama` with 4096 declared tokens and these keys under `llama.rope.`.
-    fn read(keys: &[(&str, Value)], tensors: &RopeTensors) -> RopeDeclaration {
+    fn declared(keys: &[(&str, Value)], tensors: &RopeTensors) -> RopeDeclaration {
         let fixed = [
             ("general.architecture".to_owned(), Value::String("llama".into())),
             ("llama.context_length".to_owned(), Value::U32(4096)),
@@ -143,33 +177,33 @@ mod tests {
     }
 
     fn refusal(keys: &[(&str, Value)], tensors: &RopeTensors) -> String {
-        read(keys, tensors).scaling.unwrap_err().to_string()
+        declared(keys, tensors).scaling.unwrap_err().to_string()
     }
 
     const NO_TENSORS: RopeTensors = RopeTensors { rope_freqs: None, factors_long: None, factors_short: None };
 
     #[test]
     fn d049_a_file_without_theta_says_so() {
-        let found = read(&[], &NO_TENSORS);
+        let found = declared(&[], &NO_TENSORS);
         assert_eq!((found.theta, found.rotary_dim, found.limit), (10_000.0, 8, 4096));
         assert_eq!(found.notes, ["the file has no `llama.rope.freq_base`; 10000 is used"]);
-        let found = read(&[("freq_base", Value::F32(5e5)), ("dimension_count", Value::U16(4))], &NO_TENSORS);
+        let found = declared(&[("freq_base", Value::F32(5e5)), ("dimension_count", Value::U16(4))], &NO_TENSORS);
         assert_eq!((found.theta, found.rotary_dim, found.notes.len()), (5e5, 4, 0));
         assert_eq!(found.origins["theta"].to_string(), "llama.rope.freq_base in the GGUF");
     }
 
     #[test]
     fn d068_the_old_factor_key_is_linear() {
-        let found = read(&[("scale_linear", Value::F32(4.0))], &NO_TENSORS);
+        let found = declared(&[("scale_linear", Value::F32(4.0))], &NO_TENSORS);
         assert_eq!(found.scaling, Ok(Scaling::Linear { factor: 4.0 }));
         assert_eq!(found.limit, 16_384);
         assert!(found.scaling_notes[0].contains("linear scaling is used"));
         let both = [("scale_linear", Value::F32(4.0)), ("scaling.factor", Value::F32(2.0))];
         assert!(refusal(&both, &NO_TENSORS).contains("contradict"));
-        let found = read(&[("scaling.factor", Value::F32(0.0))], &NO_TENSORS);
+        let found = declared(&[("scaling.factor", Value::F32(0.0))], &NO_TENSORS);
         assert_eq!(found.scaling, Ok(Scaling::None));
         assert!(found.scaling_notes[0].contains("means no scaling"));
-        let found = read(&[("scaling.type", text("none")), ("scaling.factor", Value::F32(2.0))], &NO_TENSORS);
+        let found = declared(&[("scaling.type", text("none")), ("scaling.factor", Value::F32(2.0))], &NO_TENSORS);
         assert_eq!((found.scaling, found.limit), (Ok(Scaling::None), 4096));
         assert_eq!(
             refusal(&[("scaling.factor", Value::F32(0.5))], &NO_TENSORS),
@@ -179,23 +213,23 @@ mod tests {
 
     #[test]
     fn d065_rope_freqs_are_the_scaling() {
-        let found = read(&[], &freqs(&[1.0, 1.0, 4.0, 8.0]));
+        let found = declared(&[], &freqs(&[1.0, 1.0, 4.0, 8.0]));
         let divisors = Divisors { divisors: vec![1.0, 1.0, 4.0, 8.0], attention_factor: 1.0 };
         assert_eq!(found.scaling, Ok(Scaling::Divisors(divisors)));
         assert_eq!(found.limit, 4096);
-        assert_eq!(read(&[], &freqs(&[1.0; 4])).scaling, Ok(Scaling::None));
+        assert_eq!(declared(&[], &freqs(&[1.0; 4])).scaling, Ok(Scaling::None));
         assert!(refusal(&[], &freqs(&[2.0; 3])).contains("must have 4 entries"));
         assert!(refusal(&[("scaling.factor", Value::F32(2.0))], &freqs(&[2.0; 4])).contains("contradict"));
         // A magnitude beside them is honoured, as llama.cpp does.
         let exported = [("scaling.type", text("none")), ("scaling.attn_factor", Value::F32(1.5))];
-        let found = read(&exported, &freqs(&[1.0, 1.0, 4.0, 8.0]));
+        let found = declared(&exported, &freqs(&[1.0, 1.0, 4.0, 8.0]));
         assert!(matches!(found.scaling, Ok(Scaling::Divisors(d)) if d.attention_factor == 1.5));
     }
 
     #[test]
     fn a_magnitude_without_a_list_becomes_one() {
         let keys = [("scaling.factor", Value::F32(2.0)), ("scaling.attn_factor", Value::F32(1.25))];
-        let found = read(&keys, &NO_TENSORS);
+        let found = declared(&keys, &NO_TENSORS);
         let divisors = Divisors { divisors: vec![2.0; 4], attention_factor: 1.25 };
         assert_eq!(found.scaling, Ok(Scaling::Divisors(divisors)));
         assert_eq!(found.limit, 8192);
@@ -212,7 +246,7 @@ mod tests {
             ("scaling.yarn_attn_factor", Value::F32(1.0)),
             ("scaling.yarn_ext_factor", Value::F32(1.0)),
         ];
-        let found = read(&keys, &NO_TENSORS);
+        let found = declared(&keys, &NO_TENSORS);
         assert_eq!((found.original_context, found.limit, found.fine_tuned), (2048, 8192, Some(true)));
         let Ok(Scaling::Yarn(Yarn { factor, ramp, magnitude })) = found.scaling else { panic!() };
         assert_eq!((factor, ramp.beta_fast, ramp.beta_slow, magnitude), (4.0, 16.0, 1.0, Magnitude::Default));
@@ -227,7 +261,7 @@ mod tests {
         mixed.push(("scaling.attn_factor", Value::F32(2.0)));
         assert!(refusal(&mixed, &NO_TENSORS).contains("yarn_ext_factor` = `0.5` is not supported"));
         mixed[6].1 = Value::F32(-1.0);
-        let Ok(Scaling::Yarn(yarn)) = read(&mixed, &NO_TENSORS).scaling else { panic!() };
+        let Ok(Scaling::Yarn(yarn)) = declared(&mixed, &NO_TENSORS).scaling else { panic!() };
         assert_eq!(yarn.magnitude, Magnitude::Multiplied(2.0));
     }
 
@@ -243,14 +277,13 @@ mod tests {
             factors_short: Some(vec![1.0; 4]),
             rope_freqs: None,
         };
-        let found = read(&keys, &lists);
+        let found = declared(&keys, &lists);
         assert_eq!(found.limit, 4096);
         let Ok(Scaling::LongRope(longrope)) = found.scaling else { panic!() };
         assert_eq!((longrope.factor, longrope.attention_factor), (4.0, Some(1.25)));
-        let found = read(&keys[..2], &lists);
+        let found = declared(&keys[..2], &lists);
         assert!(found.scaling_notes[0].contains("cos and sin are not enlarged"));
         assert!(refusal(&keys, &NO_TENSORS).contains("`rope_factors_long.weight` is missing"));
-        assert!(refusal(&[], &lists).contains("contradict"));
         let wrong = RopeTensors { factors_short: Some(vec![1.0; 3]), ..lists };
         assert!(refusal(&keys, &wrong).contains("`short_factor` must have 4 entries"));
     }
@@ -301,5 +334,39 @@ mod tests {
         assert!(notes(131_072, &NO_TENSORS)[0].contains("--scaling llama3 --factor 8"));
         assert!(notes(8192, &NO_TENSORS).is_empty());
         assert!(notes(131_072, &freqs(&[1.0, 1.0, 4.0, 8.0])).is_empty());
+    }
+
+    #[test]
+    fn layers_with_a_short_window_have_their_own_base() {
+        let meta = |more: &[(&str, Value)]| {
+            let fixed = [("general.architecture", text("gemma3")), ("gemma3.context_length", Value::U32(64))];
+            let entries = fixed.iter().chain(more).map(|(k, v)| ((*k).to_owned(), v.clone()));
+            Metadata::from_entries("m.gguf", entries).unwrap()
+        };
+        let layout = HeadLayout { head_dim: 8, pairing: Pairing::HalfSplit };
+        let bases = LayerBases { theta: 1e6, local_theta: 1e4 };
+        let read = |meta: &Metadata| from_gguf_layered(meta, &NO_TENSORS, layout, bases).unwrap();
+        let found = read(&meta(&[]));
+        assert_eq!((found.theta, found.local_theta), (1e6, Some(1e4)));
+        assert_eq!(found.origins["local_theta"], Origin::Default("10000".into()));
+        let found = read(&meta(&[("gemma3.rope.freq_base_swa", Value::F32(2e4))]));
+        assert_eq!((found.local_theta, found.scaling), (Some(2e4), Ok(Scaling::None)));
+        assert_eq!(found.origins["local_theta"].to_string(), "gemma3.rope.freq_base_swa in the GGUF");
+    }
+
+    /// Converters of Phi-3 write the two lists and no type.
+    #[test]
+    fn d057_two_lists_without_a_type_are_longrope() {
+        let lists = RopeTensors {
+            factors_long: Some(vec![2.0; 4]),
+            factors_short: Some(vec![1.0; 4]),
+            rope_freqs: None,
+        };
+        let keys = [("scaling.original_context_length", Value::U32(1024))];
+        let found = declared(&keys, &lists);
+        assert!(matches!(found.scaling, Ok(Scaling::LongRope(longrope)) if longrope.factor == 4.0));
+        let expected = "default longrope, because there are two lists of divisors";
+        assert_eq!(found.origins["scaling"].to_string(), expected);
+        assert!(refusal(&[("scaling.type", text("linear"))], &lists).contains("contradict"));
     }
 }

@@ -52,7 +52,8 @@ impl<'a> Reader<'a> {
             let Some(name) = key.strip_prefix(&prefix) else { continue };
             let reason = match name {
                 "dimension_sections" => "positions with several axes are not rotated here",
-                "freq_base_swa" | "dimension_count_swa" => "sliding layers would need a second table",
+                "freq_base_swa" if self.header.local_theta.is_some() => continue,
+                "freq_base_swa" | "dimension_count_swa" => "layers with a short window share the embedding here",
                 "scaling.alpha" => "give the method as `--scaling ntk --factor F`",
                 "scaling.yarn_log_multiplier" => "the magnitude of this family is not known here",
                 known if KEYS.contains(&known) => continue,
@@ -104,6 +105,11 @@ impl<'a> Reader<'a> {
                 found: text.to_owned(),
                 accepted: quoted(TYPES),
             });
+        }
+        if factor == 1.0 && self.tensors.factors_long.is_some() && self.tensors.factors_short.is_some() {
+            let why = "longrope, because there are two lists of divisors";
+            self.origins.insert("scaling", Origin::default(why));
+            return Ok("longrope");
         }
         if factor == 1.0 {
             self.origins.insert("scaling", Origin::default("none"));

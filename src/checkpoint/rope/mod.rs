@@ -21,8 +21,8 @@ mod settings;
 use std::collections::BTreeMap;
 
 pub use error::RopeConfigError;
-pub use gguf::{RopeTensors, from_gguf};
-pub use hf::from_hf;
+pub use gguf::{RopeTensors, from_gguf, from_gguf_layered};
+pub use hf::{from_hf, from_hf_layered};
 pub use method::Method;
 pub use origin::Origin;
 pub use overrides::{Factor, RopeOverrides, in_force};
@@ -44,10 +44,20 @@ pub struct HeadLayout {
     pub pairing: Pairing,
 }
 
+/// Bases of a family whose layers with a short window have a plain embedding of their own: what counts where a
+/// checkpoint names none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LayerBases {
+    pub theta: f64,
+    pub local_theta: f64,
+}
+
 /// The rotary embedding that a checkpoint declares.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeDeclaration {
     pub theta: f64,
+    /// Base of layers with a short window, which scalings leave alone; `None` where all layers share one embedding.
+    pub local_theta: Option<f64>,
     pub rotary_dim: usize,
     pub head_dim: usize,
     pub pairing: Pairing,

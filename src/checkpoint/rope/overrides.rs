@@ -163,6 +163,7 @@ fn as_declared(
 ) -> Result<RopeSettings, RopeConfigError> {
     let mut settings = RopeSettings {
         spec: declared.spec(declared.scaling.clone()?, declared.original_context),
+        local_theta: declared.local_theta,
         declared_context: declared.declared_context,
         limit: Some(declared.limit),
         origins: declared.origins.clone(),

@@ -61,7 +61,7 @@ fn replaced(declared: &RopeDeclaration, scaling: &Scaling, flag: &str) -> Option
 
 /// The origins that belong to the checkpoint and not to its scaling.
 pub(super) fn kept_origins(declared: &RopeDeclaration) -> Origins {
-    let kept = ["theta", "rotary_dim", "pairing", "declared_context", "original_context"];
+    let kept = ["theta", "local_theta", "rotary_dim", "pairing", "declared_context", "original_context"];
     declared.origins.iter().filter(|(name, _)| kept.contains(name)).map(|(n, o)| (*n, o.clone())).collect()
 }
 
@@ -75,6 +75,7 @@ mod tests {
         let divisors = Divisors { divisors: vec![1.0, 8.0], attention_factor: 1.0 };
         let mut declared = RopeDeclaration {
             theta: 5e5,
+            local_theta: None,
             rotary_dim: 4,
             head_dim: 4,
             pairing: Pairing::Adjacent,

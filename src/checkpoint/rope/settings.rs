@@ -9,6 +9,8 @@ use crate::rope::{Magnitude, Pairing, Ramp, RopeError, RopeSpec, Scaling, effect
 #[derive(Debug, Clone, PartialEq)]
 pub struct RopeSettings {
     pub spec: RopeSpec,
+    /// Base of layers with a short window, which flags and scalings leave alone; `None` where all layers share `spec`.
+    pub local_theta: Option<f64>,
     /// `max_position_embeddings` or `context_length` of the checkpoint, in tokens.
     pub declared_context: usize,
     /// Tokens that the embedding reaches; `None` when it follows the length without a bound.
@@ -20,6 +22,11 @@ pub struct RopeSettings {
 }
 
 impl RopeSettings {
+    /// The plain embedding of layers with a short window, where they have their own.
+    pub fn local_spec(&self) -> Option<RopeSpec> {
+        self.local_theta.map(|theta| RopeSpec { theta, scaling: Scaling::None, ..self.spec.clone() })
+    }
+
     /// Every value in force for a text of `length` tokens: `{name: {"value": .., "origin": ".."}}` in a fixed order.
     ///
     /// `attention_factor` is what cos and sin are really multiplied by, `effective_theta` the base that the
@@ -36,6 +43,9 @@ impl RopeSettings {
         let base = effective_base(spec, length)?;
         if base != spec.theta {
             list.computed("effective_theta", base, "raised by the method");
+        }
+        if let Some(theta) = self.local_theta {
+            list.add("local_theta", theta);
         }
         list.computed("head_dim", spec.head_dim, "architecture");
         list.add("rotary_dim", spec.rotary_dim);

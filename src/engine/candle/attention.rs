@@ -40,9 +40,9 @@ pub fn rotate(x: &Tensor, rotation: &Rotation, shape: &ModelShape) -> Result<Ten
     Ok(Tensor::cat(&[turned, rest], 2)?)
 }
 
-/// softmax(q k^T / sqrt(head_dim) + causal mask) v.
+/// softmax(q k^T + causal mask) v.
 ///
-/// q: `[n_heads, tokens, head_dim]` at positions `start..start + tokens`;
+/// q: `[n_heads, tokens, head_dim]`, scaled, at positions `start..start + tokens`;
 /// k, v: `[n_kv_heads, start + tokens, head_dim]`. Returns `[tokens, n_heads * head_dim]`.
 ///
 /// Queries go in blocks whose scores fit [`SCORES_PER_BLOCK`]; each block reads only the keys it may see,
@@ -69,7 +69,6 @@ pub fn attention_in_blocks(
     rows: usize,
 ) -> Result<Tensor, EngineError> {
     let (n_heads, tokens, head_dim) = q.dims3()?;
-    let q = (q / (head_dim as f64).sqrt())?;
     let mut blocks = Vec::with_capacity(tokens.div_ceil(rows));
     for first in (0..tokens).step_by(rows) {
         let rows = rows.min(tokens - first);

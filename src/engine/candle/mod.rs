@@ -20,10 +20,10 @@ use self::attention::{attention, rotate};
 pub use self::device::DeviceName;
 use self::statistics::statistics;
 pub use self::weights::WeightFormat;
-use self::weights::{Layer, Linear, load_vector};
+use self::weights::{Layer, Linear, load_norm};
 pub use self::workspace::Workspace;
 use super::probe::{AttentionProbe, AttentionRows};
-use super::{AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
+use super::{Activation, AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
 use crate::rope::Table;
 
 /// Model weights on a candle device.
@@ -81,7 +81,7 @@ impl CandleEngine {
             source.head.as_ref().map(|head| Linear::load_plain(head, table, format, &device)).transpose()?;
         Ok(Self {
             embedding: Linear::load_plain(&source.embedding, table, format, &device)?,
-            norm: load_vector(&source.norm, shape.hidden_size, &device)?,
+            norm: load_norm(&source.norm, shape.hidden_size, shape.norm_offset, &device)?,
             layers,
             head,
             shape,
@@ -103,6 +103,15 @@ impl CandleEngine {
             Some(rotation) => rotate(&k.contiguous()?, rotation, &self.shape),
             None => Ok(k),
         }
+    }
+
+    /// hidden + added, the latter normed where `norm` is given: `[tokens, hidden]`
+    fn add_normed(&self, hidden: Tensor, added: Tensor, norm: Option<&Tensor>) -> Result<Tensor, EngineError> {
+        let added = match norm {
+            Some(norm) => self.rms_norm(&added, norm)?,
+            None => added,
+        };
+        Ok((hidden + added)?)
     }
 
     /// x: `[tokens, n * head_dim]` -> `[n, tokens, head_dim]`
@@ -146,7 +155,7 @@ impl Engine for CandleEngine {
         let dtype = dtype(kv_type)?;
         let zeros = || Tensor::zeros(shape, dtype, &self.device);
         let layers =
-            (0..self.shape.n_layers).map(|_| Ok((zeros()?, zeros()?))).collect::<Result<_, EngineError>>()?;
+            (0..self.shape.n_layers()).map(|_| Ok((zeros()?, zeros()?))).collect::<Result<_, EngineError>>()?;
         Ok(Cache { capacity, layers })
     }
 
@@ -160,7 +169,8 @@ impl Engine for CandleEngine {
 
     fn embed(&self, tokens: &[u32]) -> Result<Tensor, EngineError> {
         let ids = Tensor::from_slice(tokens, tokens.len(), &self.device)?;
-        self.embedding.rows(&ids)
+        let rows = self.embedding.rows(&ids)?;
+        Ok((rows * f64::from(self.shape.embedding_scale))?)
     }
 
     fn project_qkv(&self, layer: usize, hidden: &Tensor) -> Result<Heads, EngineError> {
@@ -183,7 +193,7 @@ impl Engine for CandleEngine {
         &self,
         layer: usize,
         heads: &mut Heads,
-        rotation: &Rotation,
+        rotation: Option<&Rotation>,
         cache: &mut Cache,
         start: usize,
         keys: KeyState,
@@ -193,9 +203,11 @@ impl Engine for CandleEngine {
             let capacity = cache.capacity;
             return Err(EngineError::CacheFull { capacity, wanted });
         }
-        heads.q = rotate(&heads.q, rotation, &self.shape)?;
-        if keys == KeyState::Rotated {
-            heads.k = rotate(&heads.k, rotation, &self.shape)?;
+        if let Some(rotation) = rotation {
+            heads.q = rotate(&heads.q, rotation, &self.shape)?;
+            if keys == KeyState::Rotated {
+                heads.k = rotate(&heads.k, rotation, &self.shape)?;
+            }
         }
         let (k, v) = &cache.layers[layer];
         k.slice_set(&heads.k.to_dtype(k.dtype())?, 1, start)?;
@@ -215,9 +227,10 @@ impl Engine for CandleEngine {
         let view = AttentionView { layer, heads: &heads, cache, start, key_rotation };
         let k = self.rotated_keys(&view)?;
         let v = cache.layers[layer].1.narrow(1, 0, k.dim(1)?)?.to_dtype(DType::F32)?;
-        let mixed = attention(&heads.q, &k, &v, start, self.shape.sliding_window)?;
-        let projected = self.layers[layer].o.forward(&mixed)?;
-        Ok((hidden + projected)?)
+        let q = (heads.q * f64::from(self.shape.attention_scale))?;
+        let mixed = attention(&q, &k, &v, start, self.shape.layers[layer].sliding_window)?;
+        let weights = &self.layers[layer];
+        self.add_normed(hidden, weights.o.forward(&mixed)?, weights.post_attention_norm.as_ref())
     }
 
     fn attention_rows(
@@ -227,15 +240,21 @@ impl Engine for CandleEngine {
         probe: &AttentionProbe,
     ) -> Result<AttentionRows, EngineError> {
         let k = self.rotated_keys(view)?;
-        statistics(&view.heads.q, &k, (view.start, self.shape.sliding_window), queries, probe)
+        let q = (&view.heads.q * f64::from(self.shape.attention_scale))?;
+        let window = self.shape.layers[view.layer].sliding_window;
+        statistics(&q, &k, (view.start, window), queries, probe)
     }
 
     fn mlp(&self, layer: usize, hidden: Tensor) -> Result<Tensor, EngineError> {
         let weights = &self.layers[layer];
         let x = self.rms_norm(&hidden, &weights.mlp_norm)?;
-        let gate = weights.gate.forward(&x)?.silu()?;
+        let gate = weights.gate.forward(&x)?;
+        let gate = match self.shape.activation {
+            Activation::Silu => gate.silu()?,
+            Activation::GeluTanh => gate.gelu()?,
+        };
         let inner = (gate * weights.up.forward(&x)?)?;
-        Ok((hidden + weights.down.forward(&inner)?)?)
+        self.add_normed(hidden, weights.down.forward(&inner)?, weights.post_mlp_norm.as_ref())
     }
 
     fn logits(&self, hidden: &Tensor, rows: &[usize]) -> Result<Vec<f32>, EngineError> {

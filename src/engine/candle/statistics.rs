@@ -11,7 +11,7 @@ use crate::engine::probe::{AttentionProbe, AttentionRow, AttentionRows};
 
 /// The sums of the tokens `queries` of a chunk.
 ///
-/// q: `[n_heads, tokens, head_dim]`, rotated; k: `[n_kv_heads, start + tokens, head_dim]`; `(start, window)`: position of
+/// q: `[n_heads, tokens, head_dim]`, scaled and rotated; k: `[n_kv_heads, start + tokens, head_dim]`; `(start, window)`: position of
 /// the first token, and how many positions a query sees.
 ///
 /// Probabilities exist for as many queries at a time as attention itself has scores for, and are summed on the host.
@@ -22,8 +22,7 @@ pub fn statistics(
     queries: Range<usize>,
     probe: &AttentionProbe,
 ) -> Result<AttentionRows, EngineError> {
-    let (n_heads, _, head_dim) = q.dims3()?;
-    let q = (q / (head_dim as f64).sqrt())?;
+    let (n_heads, _, _) = q.dims3()?;
     let mut found = AttentionRows::new(queries.len(), n_heads, probe);
     let n_buckets = found.n_buckets;
     let per_block = (SCORES_PER_BLOCK / (n_heads * (start + queries.end).max(1))).max(1);

@@ -6,7 +6,7 @@ use super::attention::{attention_in_blocks, rotate};
 use super::weights::Linear;
 use super::{CandleEngine, Heads, Rotation, WeightFormat, Workspace};
 use crate::checkpoint::{TensorType, TensorView};
-use crate::engine::{Engine, EngineError, KeyState, KvType, ModelShape};
+use crate::engine::{Activation, Engine, EngineError, KeyState, KvType, LayerShape, ModelShape};
 use crate::rope::{self, Frequencies, Pairing, Table};
 
 /// Sums of a few dozen f32 products in another order.
@@ -17,14 +17,17 @@ fn shape(head_dim: usize, rotary_dim: usize, pairing: Pairing) -> ModelShape {
         hidden_size: 8,
         intermediate_size: 8,
         vocab_size: 8,
-        n_layers: 1,
+        layers: vec![LayerShape::FULL],
         n_heads: 6,
         n_kv_heads: 2,
         head_dim,
         rotary_dim,
         pairing,
         rms_norm_eps: 1e-5,
-        sliding_window: None,
+        norm_offset: 0.0,
+        embedding_scale: 1.0,
+        attention_scale: 1.0 / (head_dim as f32).sqrt(),
+        activation: Activation::Silu,
     }
 }
 
@@ -94,12 +97,12 @@ fn values_are_never_rotated() {
         let (q, k, v) = (tensor(1, 6), tensor(2, 2), tensor(3, 2));
         let mut heads = Heads { q: q.clone(), k: k.clone(), v: v.clone() };
         let mut cache = engine.new_cache(7, KvType::F32).unwrap();
-        engine.rotate_append(0, &mut heads, &rotation, &mut cache, 3, keys).unwrap();
+        engine.rotate_append(0, &mut heads, Some(&rotation), &mut cache, 3, keys).unwrap();
         let (cached_k, cached_v) = &cache.layers[0];
         assert_eq!(flat(&cached_v.narrow(1, 3, 4).unwrap()), flat(&v));
         assert_eq!(flat(&cached_k.narrow(1, 3, 4).unwrap()) == flat(&k), keys == KeyState::Unrotated);
         assert_ne!(flat(&heads.q), flat(&q));
-        let full = engine.rotate_append(0, &mut heads, &rotation, &mut cache, 4, keys);
+        let full = engine.rotate_append(0, &mut heads, Some(&rotation), &mut cache, 4, keys);
         assert!(matches!(full, Err(EngineError::CacheFull { capacity: 7, wanted: 8 })));
     }
 }
@@ -150,7 +153,8 @@ fn attention_equals_its_definition_for_every_block_start_and_window() {
             let expected = reference(&q, &k, &v, (tokens, start, d), window);
             for rows in [1, 2, 3, tokens] {
                 let [q, k, v] = [tensor(&q, 6, tokens), tensor(&k, 2, keys), tensor(&v, 2, keys)];
-                let found = attention_in_blocks(&q, &k, &v, start, window, rows.min(tokens)).unwrap();
+                let scaled = (&q / f64::from(d as u32).sqrt()).unwrap();
+                let found = attention_in_blocks(&scaled, &k, &v, start, window, rows.min(tokens)).unwrap();
                 close(&found.flatten_all().unwrap().to_vec1::<f32>().unwrap(), &expected);
             }
         }

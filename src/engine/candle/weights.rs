@@ -107,10 +107,12 @@ pub struct Layer {
     pub q_norm: Option<Tensor>,
     pub k_norm: Option<Tensor>,
     pub o: Linear,
+    pub post_attention_norm: Option<Tensor>,
     pub mlp_norm: Tensor,
     pub gate: Linear,
     pub up: Linear,
     pub down: Linear,
+    pub post_mlp_norm: Option<Tensor>,
 }
 
 impl Layer {
@@ -125,21 +127,22 @@ impl Layer {
         let kv_heads = shape.n_kv_heads * shape.head_dim;
         let inner = shape.intermediate_size;
         let linear = |source: &LinearSource, out, input| Linear::load(source, (out, input), format, device);
-        let norm = |view: &Option<TensorView>| {
-            view.as_ref().map(|view| load_vector(view, shape.head_dim, device)).transpose()
-        };
+        let norm = |view: &TensorView, len| load_norm(view, len, shape.norm_offset, device);
+        let optional = |view: &Option<TensorView>, len| view.as_ref().map(|view| norm(view, len)).transpose();
         Ok(Self {
-            attention_norm: load_vector(&source.attention_norm, hidden, device)?,
+            attention_norm: norm(&source.attention_norm, hidden)?,
             q: linear(&source.q, heads, hidden)?,
             k: linear(&source.k, kv_heads, hidden)?,
             v: linear(&source.v, kv_heads, hidden)?,
-            q_norm: norm(&source.q_norm)?,
-            k_norm: norm(&source.k_norm)?,
+            q_norm: optional(&source.q_norm, shape.head_dim)?,
+            k_norm: optional(&source.k_norm, shape.head_dim)?,
             o: linear(&source.o, hidden, heads)?,
-            mlp_norm: load_vector(&source.mlp_norm, hidden, device)?,
+            post_attention_norm: optional(&source.post_attention_norm, hidden)?,
+            mlp_norm: norm(&source.mlp_norm, hidden)?,
             gate: linear(&source.gate, inner, hidden)?,
             up: linear(&source.up, inner, hidden)?,
             down: linear(&source.down, hidden, inner)?,
+            post_mlp_norm: optional(&source.post_mlp_norm, hidden)?,
         })
     }
 }
@@ -148,6 +151,11 @@ impl Layer {
 pub fn load_vector(view: &TensorView, len: usize, device: &Device) -> Result<Tensor, EngineError> {
     check_shape(view, &[len])?;
     Ok(quantised(view, device)?.dequantize(device)?)
+}
+
+/// The weights of a norm: `offset` plus what is stored.
+pub fn load_norm(view: &TensorView, len: usize, offset: f32, device: &Device) -> Result<Tensor, EngineError> {
+    Ok((load_vector(view, len, device)? + f64::from(offset))?)
 }
 
 fn load_matrix(

@@ -24,7 +24,7 @@ impl Workspace {
             // The engine refuses the last one when a cache is made.
             KvType::F16 | KvType::BF16 | KvType::Q8_0 => 2,
         };
-        let token = (2 * shape.n_layers * shape.n_kv_heads * shape.head_dim) as u64;
+        let token = (2 * shape.n_layers() * shape.n_kv_heads * shape.head_dim) as u64;
         token.saturating_mul(element).saturating_mul(self.context as u64)
     }
 

@@ -1,4 +1,4 @@
-//! Gated activation and residual.
+//! Gated activations, residual and scale.
 
 use super::lanes::{Lanes, exp, on_lanes};
 
@@ -8,6 +8,19 @@ on_lanes! {
     /// # Panics
     /// When the lengths differ.
     pub fn silu_mul = silu_mul_on(gate: &mut [f32], up: &[f32])
+}
+
+on_lanes! {
+    /// gate = gelu(gate) * up, where gelu(x) = x / (1 + e^-2u) and u = sqrt(2 / pi) (x + 0.044715 x^3).
+    ///
+    /// # Panics
+    /// When the lengths differ.
+    pub fn gelu_mul = gelu_mul_on(gate: &mut [f32], up: &[f32])
+}
+
+on_lanes! {
+    /// x *= factor
+    pub fn scale = scale_on(x: &mut [f32], factor: f32)
 }
 
 on_lanes! {
@@ -26,6 +39,7 @@ trait Operation<L: Lanes> {
 }
 
 struct SiluMul;
+struct GeluMul;
 struct Add;
 
 impl<L: Lanes> Operation<L> for SiluMul {
@@ -35,6 +49,21 @@ impl<L: Lanes> Operation<L> for SiluMul {
         unsafe {
             // e^-x is infinite below -88, which makes the quotient 0.
             let power = exp::exp2_fine::<L>(L::mul(x, L::splat(-exp::LOG2_E)));
+            L::mul(L::div(x, L::add(L::splat(1.0), power)), y)
+        }
+    }
+}
+
+impl<L: Lanes> Operation<L> for GeluMul {
+    #[inline(always)]
+    unsafe fn apply(x: L::F, y: L::F) -> L::F {
+        /// -2 sqrt(2 / pi) log2(e): e^-2u = 2^(x (1 + 0.044715 x^2) * this).
+        const POWER: f32 = -2.302_208_2;
+        const CUBE: f32 = 0.044_715;
+        // SAFETY: the caller promises the instruction set.
+        unsafe {
+            let bend = L::mul_add(L::mul(x, x), L::splat(CUBE), L::splat(1.0));
+            let power = exp::exp2_fine::<L>(L::mul(L::mul(x, bend), L::splat(POWER)));
             L::mul(L::div(x, L::add(L::splat(1.0), power)), y)
         }
     }
@@ -54,6 +83,32 @@ impl<L: Lanes> Operation<L> for Add {
 unsafe fn silu_mul_on<L: Lanes>(gate: &mut [f32], up: &[f32]) {
     // SAFETY: the caller promises the instruction set.
     unsafe { each::<L, SiluMul>(gate, up) };
+}
+
+/// # Safety
+/// The instruction set of `L`.
+#[inline(always)]
+unsafe fn gelu_mul_on<L: Lanes>(gate: &mut [f32], up: &[f32]) {
+    // SAFETY: the caller promises the instruction set.
+    unsafe { each::<L, GeluMul>(gate, up) };
+}
+
+/// # Safety
+/// The instruction set of `L`.
+#[inline(always)]
+unsafe fn scale_on<L: Lanes>(x: &mut [f32], factor: f32) {
+    let whole = x.len() / L::N * L::N;
+    let (to, rest) = (x.as_mut_ptr(), x.len() - whole);
+    // SAFETY: all accesses are below the length.
+    unsafe {
+        let factor = L::splat(factor);
+        for at in (0..whole).step_by(L::N) {
+            L::store(to.add(at), L::mul(L::load(to.add(at)), factor));
+        }
+        if rest > 0 {
+            L::store_first(to.add(whole), L::mul(L::load_first(to.add(whole), rest), factor), rest);
+        }
+    }
 }
 
 /// # Safety
@@ -107,6 +162,21 @@ mod tests {
                     );
                 }
                 let mut found = gate.clone();
+                gelu_mul(isa, &mut found, &up);
+                for ((found, gate), up) in found.iter().zip(&gate).zip(&up) {
+                    let x = f64::from(*gate);
+                    let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+                    let expected = (0.5 * x * (1.0 + u.tanh()) * f64::from(*up)) as f32;
+                    // The exponent is rounded to f32: its error grows with the argument.
+                    assert!(
+                        (found - expected).abs() <= 1e-5 * expected.abs() + 1e-6,
+                        "{isa} {len}: {found} {expected}"
+                    );
+                }
+                let mut found = gate.clone();
+                scale(isa, &mut found, 3.0);
+                assert!(found.iter().zip(&gate).all(|(x, a)| *x == a * 3.0), "{isa} {len}");
+                let mut found = gate.clone();
                 add(isa, &mut found, &up);
                 assert!(found.iter().zip(gate.iter().zip(&up)).all(|(x, (a, b))| *x == a + b), "{isa} {len}");
             }
@@ -114,13 +184,18 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_silu() {
+    fn the_ends_of_the_activations() {
         for isa in Isa::ALL_AVAILABLE() {
             let mut x = [-1e30, -200.0, -89.0, 0.0, 200.0, 1e30, f32::INFINITY, f32::NAN, f32::NEG_INFINITY];
             silu_mul(isa, &mut x, &[1.0; 9]);
             assert!(x[..3].iter().all(|x| x.abs() < 1e-36), "{isa} {x:?}");
             assert_eq!(x[3..7], [0.0, 200.0, 1e30, f32::INFINITY], "{isa}");
             // As the formula: minus infinity over infinity.
+            assert!(x[7].is_nan() && x[8].is_nan(), "{isa} {x:?}");
+            let mut x = [-1e12, -200.0, -20.0, 0.0, 200.0, 1e12, f32::INFINITY, f32::NAN, f32::NEG_INFINITY];
+            gelu_mul(isa, &mut x, &[1.0; 9]);
+            assert!(x[..3].iter().all(|x| x.abs() < 1e-36), "{isa} {x:?}");
+            assert_eq!(x[3..7], [0.0, 200.0, 1e12, f32::INFINITY], "{isa}");
             assert!(x[7].is_nan() && x[8].is_nan(), "{isa} {x:?}");
         }
     }

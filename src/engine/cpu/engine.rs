@@ -3,11 +3,11 @@
 use std::cell::{OnceCell, RefCell};
 use std::ops::Range;
 
-use super::activation::{add, silu_mul};
+use super::activation::{add, gelu_mul, scale, silu_mul};
 use super::attention::{AttentionWorkspace, Problem, TiledRotation, attend, statistics};
 use super::cache::{CacheShape, Elements, HeadRows, LayerCache};
 use super::isa::Isa;
-use super::layer::{Bias, Layer, Linear, floats};
+use super::layer::{Bias, Layer, Linear, norm_weights};
 use super::matrix::{MatrixWorkspace, Product, head_bytes, multiply_many, packed_bytes};
 use super::norm::{rms_norm, rms_norm_in_place};
 use super::pool::Pool;
@@ -15,7 +15,9 @@ use super::rotate::{HeadLayout, rotate};
 use super::rows::for_each_rows;
 use crate::checkpoint::tensor::TensorView;
 use crate::engine::probe::{AttentionProbe, AttentionRows};
-use crate::engine::{AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
+use crate::engine::{
+    Activation, AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource,
+};
 use crate::rope::Table;
 
 /// Model weights packed for the kernels of one instruction set.
@@ -84,7 +86,7 @@ impl<'a> CpuEngine<'a> {
     /// Bytes of a cache for `capacity` tokens: whole tiles of positions.
     pub fn cache_bytes(shape: &ModelShape, capacity: usize, kv_type: KvType) -> u64 {
         let layer = LayerCache::size_bytes(&cache_shape(shape), capacity, kv_type) as u64;
-        layer.saturating_mul(shape.n_layers as u64)
+        layer.saturating_mul(shape.n_layers() as u64)
     }
 
     /// Bytes of activations, packed activations and pieces of the head while a chunk of `chunk` tokens goes through.
@@ -123,7 +125,7 @@ impl<'a> CpuEngine<'a> {
         };
         Ok(Self {
             embedding: Linear::load_plain(&source.embedding, table, isa, &pool)?,
-            norm: floats(&source.norm, shape.hidden_size)?,
+            norm: norm_weights(&source.norm, shape.hidden_size, shape.norm_offset)?,
             layers,
             head,
             scratch: RefCell::new(scratch),
@@ -218,7 +220,20 @@ impl<'a> CpuEngine<'a> {
             .and_then(|rotation| rotation.tiled.get_or_init(|| TiledRotation::new(&rotation.table)).as_ref());
         let cache = &view.cache.layers[view.layer];
         Problem::new(q, self.shape.n_heads, view.start, cache, key_rotation)
-            .with_window(self.shape.sliding_window)
+            .with_scale(self.shape.attention_scale)
+            .with_window(self.shape.layers[view.layer].sliding_window)
+    }
+
+    /// hidden += x W^T + bias, the sum normed before it is added where `norm` is given.
+    fn accumulate_normed(&self, x: &[f32], linear: &Linear<'a>, norm: Option<&[f32]>, hidden: &mut Hidden) {
+        let Some(norm) = norm else { return self.accumulate(x, linear, hidden) };
+        let [mut added] = self.project(x, hidden.tokens, [linear]);
+        let (isa, width, epsilon) = (self.isa, norm.len(), self.shape.rms_norm_eps as f32);
+        for_each_rows(&self.pool, &mut added, width, |_, rows| rms_norm_in_place(isa, rows, norm, epsilon));
+        for_each_rows(&self.pool, &mut hidden.values, width, |first, rows| {
+            add(isa, rows, &added[first * width..][..rows.len()]);
+        });
+        self.give_back([added]);
     }
 
     /// The final norm of the given rows: `[rows, hidden]`.
@@ -259,7 +274,7 @@ impl<'a> Engine for CpuEngine<'a> {
 
     fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Cache, EngineError> {
         let layer = |_| LayerCache::new(cache_shape(&self.shape), capacity, kv_type);
-        Ok(Cache { layers: (0..self.shape.n_layers).map(layer).collect() })
+        Ok(Cache { layers: (0..self.shape.n_layers()).map(layer).collect() })
     }
 
     fn rotation(&self, table: &Table) -> Result<Rotation, EngineError> {
@@ -271,6 +286,9 @@ impl<'a> Engine for CpuEngine<'a> {
         let mut values = vec![0.0; tokens.len() * width];
         for (token, row) in tokens.iter().zip(values.chunks_exact_mut(width)) {
             self.embedding.matrix.row(*token as usize, row);
+        }
+        if self.shape.embedding_scale != 1.0 {
+            scale(self.isa, &mut values, self.shape.embedding_scale);
         }
         Ok(Hidden { tokens: tokens.len(), values })
     }
@@ -293,14 +311,16 @@ impl<'a> Engine for CpuEngine<'a> {
         &self,
         layer: usize,
         heads: &mut Heads,
-        rotation: &Rotation,
+        rotation: Option<&Rotation>,
         cache: &mut Cache,
         start: usize,
         keys: KeyState,
     ) -> Result<(), EngineError> {
-        self.rotate_rows(&mut heads.q, self.shape.n_heads, &rotation.table);
-        if keys == KeyState::Rotated {
-            self.rotate_rows(&mut heads.k, self.shape.n_kv_heads, &rotation.table);
+        if let Some(Rotation { table, .. }) = rotation {
+            self.rotate_rows(&mut heads.q, self.shape.n_heads, table);
+            if keys == KeyState::Rotated {
+                self.rotate_rows(&mut heads.k, self.shape.n_kv_heads, table);
+            }
         }
         let (tokens, head_dim) = (heads.tokens, self.shape.head_dim);
         let row = self.shape.n_kv_heads * head_dim;
@@ -323,7 +343,8 @@ impl<'a> Engine for CpuEngine<'a> {
         let mut mixed = self.take(heads.q.len());
         let isa = attention_isa(self.isa, &cache.layers[layer]);
         attend(isa, &self.pool, &problem, &mut self.scratch.borrow_mut().attention, &mut mixed);
-        self.accumulate(&mixed, &self.layers[layer].o, &mut hidden);
+        let weights = &self.layers[layer];
+        self.accumulate_normed(&mixed, &weights.o, weights.post_attention_norm.as_deref(), &mut hidden);
         self.give_back([mixed, heads.q, heads.k, heads.v]);
         Ok(hidden)
     }
@@ -341,11 +362,15 @@ impl<'a> Engine for CpuEngine<'a> {
         let weights = &self.layers[layer];
         let x = self.normed(&hidden.values, &weights.mlp_norm);
         let [mut gate, up] = self.project(&x, hidden.tokens, [&weights.gate, &weights.up]);
-        let (isa, width) = (self.isa, self.shape.intermediate_size);
+        let (isa, width, activation) = (self.isa, self.shape.intermediate_size, self.shape.activation);
         for_each_rows(&self.pool, &mut gate, width, |first, rows| {
-            silu_mul(isa, rows, &up[first * width..][..rows.len()]);
+            let up = &up[first * width..][..rows.len()];
+            match activation {
+                Activation::Silu => silu_mul(isa, rows, up),
+                Activation::GeluTanh => gelu_mul(isa, rows, up),
+            }
         });
-        self.accumulate(&gate, &weights.down, &mut hidden);
+        self.accumulate_normed(&gate, &weights.down, weights.post_mlp_norm.as_deref(), &mut hidden);
         self.give_back([x, gate, up]);
         Ok(hidden)
     }

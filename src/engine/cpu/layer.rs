@@ -46,10 +46,12 @@ pub struct Layer<'a> {
     pub q_norm: Option<Vec<f32>>,
     pub k_norm: Option<Vec<f32>>,
     pub o: Linear<'a>,
+    pub post_attention_norm: Option<Vec<f32>>,
     pub mlp_norm: Vec<f32>,
     pub gate: Linear<'a>,
     pub up: Linear<'a>,
     pub down: Linear<'a>,
+    pub post_mlp_norm: Option<Vec<f32>>,
 }
 
 impl<'a> Layer<'a> {
@@ -64,23 +66,35 @@ impl<'a> Layer<'a> {
         let kv_heads = shape.n_kv_heads * shape.head_dim;
         let inner = shape.intermediate_size;
         let linear = |source: &LinearSource<'a>, out, input| Linear::load(source, (out, input), isa, pool);
-        let norm = |view: &Option<TensorView<'a>>| {
-            view.as_ref().map(|view| floats(view, shape.head_dim)).transpose()
-        };
+        let norm = |view: &TensorView<'a>, len| norm_weights(view, len, shape.norm_offset);
+        let optional =
+            |view: &Option<TensorView<'a>>, len| view.as_ref().map(|view| norm(view, len)).transpose();
         Ok(Self {
-            attention_norm: floats(&source.attention_norm, hidden)?,
+            attention_norm: norm(&source.attention_norm, hidden)?,
             q: linear(&source.q, heads, hidden)?,
             k: linear(&source.k, kv_heads, hidden)?,
             v: linear(&source.v, kv_heads, hidden)?,
-            q_norm: norm(&source.q_norm)?,
-            k_norm: norm(&source.k_norm)?,
+            q_norm: optional(&source.q_norm, shape.head_dim)?,
+            k_norm: optional(&source.k_norm, shape.head_dim)?,
             o: linear(&source.o, hidden, heads)?,
-            mlp_norm: floats(&source.mlp_norm, hidden)?,
+            post_attention_norm: optional(&source.post_attention_norm, hidden)?,
+            mlp_norm: norm(&source.mlp_norm, hidden)?,
             gate: linear(&source.gate, inner, hidden)?,
             up: linear(&source.up, inner, hidden)?,
             down: linear(&source.down, hidden, inner)?,
+            post_mlp_norm: optional(&source.post_mlp_norm, hidden)?,
         })
     }
+}
+
+/// The weights of a norm: `offset` plus what is stored.
+///
+/// # Errors
+/// As [`floats`].
+pub fn norm_weights(view: &TensorView<'_>, len: usize, offset: f32) -> Result<Vec<f32>, EngineError> {
+    let mut weights = floats(view, len)?;
+    weights.iter_mut().for_each(|weight| *weight += offset);
+    Ok(weights)
 }
 
 /// A vector of `len` values of any stored type.

@@ -8,7 +8,7 @@
 //! mixed[r]       += weights[r] . v                     (rows x head_dim)
 //! ```
 //!
-//! 1. Queries carry 1/sqrt(head_dim) * log2(e), so the softmax needs powers of two only.
+//! 1. Queries carry the scale of the scores times log2(e), so the softmax needs powers of two only.
 //! 2. `base` need not be the maximum, only near it: it moves when a score is more than [`HEADROOM`] above it. That
 //!    almost always happens once per row, in its first tile, so the common case needs no maximum across lanes.
 //! 3. `base` is an integer: moving it multiplies by a power of two, which is exact, and weights round to bfloat16 in

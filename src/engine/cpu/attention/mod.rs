@@ -83,6 +83,11 @@ impl<'a> Problem<'a> {
         Self { q, n_heads, start, window: None, scale, tiles }
     }
 
+    /// Multiplies scores by `scale` instead of 1 / sqrt(head_dim).
+    pub fn with_scale(self, scale: f32) -> Self {
+        Self { scale, ..self }
+    }
+
     /// Limits what a query sees to the `window` positions up to its own.
     pub fn with_window(self, window: Option<usize>) -> Self {
         Self { window, ..self }
