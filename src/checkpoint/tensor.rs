@@ -39,20 +39,24 @@ pub enum TensorType {
     Q6K,
     /// 8-bit super-block of 256 values
     Q8K,
+    /// 4 bits, entries of a table of 16 levels, and one scale for 32 values
+    IQ4_NL,
+    /// 4-bit super-block of 256 values, entries of the table of `IQ4_NL`
+    IQ4_XS,
+    /// 4-bit floats and a power of two for 32 values
+    MXFP4,
 }
 
 /// ggml types that exist in files but that no engine here reads.
-const UNREAD_GGML_TYPES: [(u32, &str); 22] = [
+const UNREAD_GGML_TYPES: [(u32, &str); 19] = [
     (4, "Q4_2"),
     (5, "Q4_3"),
     (16, "IQ2_XXS"),
     (17, "IQ2_XS"),
     (18, "IQ3_XXS"),
     (19, "IQ1_S"),
-    (20, "IQ4_NL"),
     (21, "IQ3_S"),
     (22, "IQ2_S"),
-    (23, "IQ4_XS"),
     (24, "I8"),
     (25, "I16"),
     (26, "I32"),
@@ -61,7 +65,6 @@ const UNREAD_GGML_TYPES: [(u32, &str); 22] = [
     (29, "IQ1_M"),
     (34, "TQ1_0"),
     (35, "TQ2_0"),
-    (39, "MXFP4"),
     (40, "NVFP4"),
     (41, "Q1_0"),
     (42, "Q2_0"),
@@ -69,7 +72,7 @@ const UNREAD_GGML_TYPES: [(u32, &str); 22] = [
 
 impl TensorType {
     /// Every type, in the order of the ggml identifiers, bfloat16 after the other floats.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::F32,
         Self::F16,
         Self::BF16,
@@ -85,6 +88,9 @@ impl TensorType {
         Self::Q5K,
         Self::Q6K,
         Self::Q8K,
+        Self::IQ4_NL,
+        Self::IQ4_XS,
+        Self::MXFP4,
     ];
 
     /// Name as llama.cpp prints it, for example `Q4_K`.
@@ -105,6 +111,9 @@ impl TensorType {
             Self::Q5K => "Q5_K",
             Self::Q6K => "Q6_K",
             Self::Q8K => "Q8_K",
+            Self::IQ4_NL => "IQ4_NL",
+            Self::IQ4_XS => "IQ4_XS",
+            Self::MXFP4 => "MXFP4",
         }
     }
 
@@ -126,6 +135,9 @@ impl TensorType {
             Self::Q5K => 13,
             Self::Q6K => 14,
             Self::Q8K => 15,
+            Self::IQ4_NL => 20,
+            Self::IQ4_XS => 23,
+            Self::MXFP4 => 39,
         }
     }
 
@@ -134,6 +146,8 @@ impl TensorType {
         match self {
             Self::F32 | Self::F16 | Self::BF16 => 1,
             Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 | Self::Q8_1 => 32,
+            Self::IQ4_NL | Self::MXFP4 => 32,
+            Self::IQ4_XS => 256,
             Self::Q2K | Self::Q3K | Self::Q4K | Self::Q5K | Self::Q6K | Self::Q8K => 256,
         }
     }
@@ -155,6 +169,9 @@ impl TensorType {
             Self::Q5K => 2 + 2 + 12 + 32 + 128,
             Self::Q6K => 128 + 64 + 16 + 2,
             Self::Q8K => 4 + 256 + 2 * 16,
+            Self::IQ4_NL => 2 + 16,
+            Self::IQ4_XS => 2 + 2 + 4 + 128,
+            Self::MXFP4 => 1 + 16,
         }
     }
 
@@ -281,7 +298,7 @@ mod tests {
     /// Sizes of `GGML_QUANT_SIZES` in llama.cpp's `gguf-py/gguf/constants.py`.
     #[test]
     fn block_sizes_equal_those_of_ggml() {
-        let expected = [4, 2, 2, 18, 20, 22, 24, 34, 36, 84, 110, 144, 176, 210, 292];
+        let expected = [4, 2, 2, 18, 20, 22, 24, 34, 36, 84, 110, 144, 176, 210, 292, 18, 136, 17];
         for (dtype, bytes) in TensorType::ALL.into_iter().zip(expected) {
             assert_eq!(dtype.bytes_per_block(), bytes, "{dtype}");
         }
@@ -289,7 +306,7 @@ mod tests {
 
     #[test]
     fn d014_unsupported_types_are_named_with_the_supported_list() {
-        for (id, name) in [(20, "IQ4_NL"), (23, "IQ4_XS"), (39, "MXFP4")] {
+        for (id, name) in [(16, "IQ2_XXS"), (21, "IQ3_S"), (29, "IQ1_M"), (35, "TQ2_0"), (40, "NVFP4")] {
             let text = TensorType::from_ggml_id(id).unwrap_err().to_string();
             assert!(text.contains(name), "{text}");
             for dtype in TensorType::ALL {

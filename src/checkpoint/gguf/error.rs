@@ -35,7 +35,7 @@ pub enum GgufProblem {
     Magic { found: Vec<u8> },
     #[error("is a big-endian GGUF file; only little-endian files are read")]
     BigEndian,
-    #[error("has GGUF version `{found}`; versions 2 and 3 are read")]
+    #[error("has GGUF version `{found}`; versions 1 to 3 are read")]
     Version { found: u32 },
     #[error("is truncated: {what} at byte {at} needs {needed} bytes, expected a file of at least {} bytes, found {size}",
         .at.saturating_add(*.needed))]

@@ -12,10 +12,11 @@ const MAX_KEY_BYTES: u64 = 65_535;
 const MAX_TENSOR_NAME_BYTES: u64 = 1_024;
 /// Most dimensions of a tensor. Source: ggml `GGML_MAX_DIMS`.
 const MAX_RANK: u32 = 4;
-/// Fewest bytes of a metadata entry: key length, one byte of key, type, value.
-const MIN_ENTRY_BYTES: usize = 8 + 1 + 4 + 1;
-/// Fewest bytes of a tensor record: name length, one byte of name, rank, one dimension, type, offset.
-const MIN_RECORD_BYTES: usize = 8 + 1 + 4 + 8 + 4 + 8;
+/// Fewest bytes of a metadata entry: key length, one byte of key, type, value. One of them is a length.
+const MIN_ENTRY_BYTES: (usize, usize) = (8 + 1 + 4 + 1, 1);
+/// Fewest bytes of a tensor record: name length, one byte of name, rank, one dimension, type, offset. Two of them are
+/// lengths.
+const MIN_RECORD_BYTES: (usize, usize) = (8 + 1 + 4 + 8 + 4 + 8, 2);
 /// Key of the alignment of tensor data.
 const ALIGNMENT: &str = "general.alignment";
 
@@ -76,7 +77,12 @@ fn read_version(reader: &mut Reader<'_>) -> Result<u32, GgufProblem> {
         return Err(GgufProblem::Magic { found: magic.to_vec() });
     }
     match reader.u32("the version")? {
-        version @ (2 | 3) => Ok(version),
+        version @ 1..=3 => {
+            if version == 1 {
+                reader.shorten_lengths();
+            }
+            Ok(version)
+        }
         // a small number with its bytes swapped has its low half empty
         swapped if swapped != 0 && swapped & 0xffff == 0 => Err(GgufProblem::BigEndian),
         found => Err(GgufProblem::Version { found }),
@@ -91,7 +97,7 @@ fn read_record(reader: &mut Reader<'_>, alignment: usize) -> Result<TensorInfo, 
     if !(1..=MAX_RANK).contains(&rank) {
         return Err(GgufProblem::Rank { tensor: name, found: rank, limit: MAX_RANK });
     }
-    let stored = (0..rank).map(|_| reader.u64(&what)).collect::<Result<Vec<_>, _>>()?;
+    let stored = (0..rank).map(|_| reader.length(&what)).collect::<Result<Vec<_>, _>>()?;
     let id = reader.u32(&what)?;
     let offset = reader.u64(&what)?;
     let dtype = match TensorType::from_ggml_id(id) {
@@ -228,12 +234,36 @@ mod tests {
         }
     }
 
+    /// Version 1 differs in the width of lengths, counts and dimensions alone.
+    #[test]
+    fn version_1_has_lengths_of_32_bits() {
+        let string = |text: &str| [&(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+        let list = [&8u32.to_le_bytes()[..], &2u32.to_le_bytes(), &string("a"), &string("bc")].concat();
+        let entries = [string("k"), 9u32.to_le_bytes().to_vec(), list].concat();
+        let record = [string("t"), words(&[2, 2, 3, 0]), 0u64.to_le_bytes().to_vec()].concat();
+        let mut bytes = [MAGIC.to_vec(), words(&[1, 1, 1]), entries, record].concat();
+        let start = bytes.len().next_multiple_of(DEFAULT_ALIGNMENT);
+        bytes.resize(start + 24, 0);
+        let parsed = parse(&bytes, "m.gguf").unwrap();
+        assert_eq!(parsed.version, 1);
+        assert_eq!(parsed.metadata.strings("k").unwrap().unwrap(), ["a", "bc"]);
+        assert_eq!((&parsed.tensors[0].shape[..], parsed.tensors[0].offset), (&[3, 2][..], start));
+        bytes.truncate(start + 23);
+        assert!(matches!(problem(&bytes), GgufProblem::Truncated { .. }));
+        let huge = [MAGIC.to_vec(), words(&[1, u32::MAX, 0]), vec![0; 64]].concat();
+        assert!(matches!(problem(&huge), GgufProblem::Count { .. }));
+    }
+
+    fn words(list: &[u32]) -> Vec<u8> {
+        list.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
     #[test]
     fn other_files_are_told_apart() {
         assert!(matches!(problem(b"ggjt0000"), GgufProblem::Magic { .. }));
         let pointer = problem(b"version https://git-lfs.github.com/spec/v1");
         assert!(pointer.hint().unwrap().contains("git lfs pull"));
-        assert!(matches!(problem(&file(1, 0, 0, &[])), GgufProblem::Version { found: 1 }));
+        assert!(matches!(problem(&file(0, 0, 0, &[])), GgufProblem::Version { found: 0 }));
         assert!(matches!(problem(&file(4, 0, 0, &[])), GgufProblem::Version { found: 4 }));
         assert!(matches!(problem(&file(3u32.swap_bytes(), 0, 0, &[])), GgufProblem::BigEndian));
         assert!(matches!(problem(b"FUGG\0\0\0\x03"), GgufProblem::BigEndian));
@@ -306,9 +336,9 @@ mod tests {
 
     #[test]
     fn d014_an_unsupported_type_is_refused_by_name_before_its_data_is_missed() {
-        let bytes = file(3, 1, 0, &[&record("blk.0.attn_q.weight", &[32], 20, 0)]);
+        let bytes = file(3, 1, 0, &[&record("blk.0.attn_q.weight", &[256], 16, 0)]);
         let text = problem(&bytes).to_string();
-        assert!(text.contains("tensor `blk.0.attn_q.weight`: type `IQ4_NL`"), "{text}");
+        assert!(text.contains("tensor `blk.0.attn_q.weight`: type `IQ2_XXS`"), "{text}");
         assert!(text.contains("supported are F32, F16, BF16, Q4_0"), "{text}");
     }
 

@@ -10,11 +10,13 @@ pub(super) const MAX_ARRAY_DEPTH: usize = 4;
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Whether lengths, counts and dimensions have 32 bits, as in version 1, instead of 64.
+    short_lengths: bool,
 }
 
 impl<'a> Reader<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, short_lengths: false }
     }
 
     /// Bytes read so far.
@@ -57,10 +59,30 @@ impl<'a> Reader<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// A count of things that take at least `min_bytes` each, refused when they cannot fit.
-    pub(super) fn count(&mut self, min_bytes: usize, what: &str) -> Result<usize, GgufProblem> {
-        let count = self.u64(what)?;
-        self.fits(count, min_bytes, what)
+    /// From here on lengths, counts and dimensions have 32 bits.
+    pub(super) fn shorten_lengths(&mut self) {
+        self.short_lengths = true;
+    }
+
+    /// A length, a count or a dimension.
+    pub(super) fn length(&mut self, what: &str) -> Result<u64, GgufProblem> {
+        if self.short_lengths { self.u32(what).map(u64::from) } else { self.u64(what) }
+    }
+
+    /// `bytes` that hold `lengths` lengths of 64 bits, in the width of this file.
+    fn narrowed(&self, bytes: usize, lengths: usize) -> usize {
+        if self.short_lengths { bytes - 4 * lengths } else { bytes }
+    }
+
+    /// A count of things that take at least `min_bytes` each, of which `lengths` are lengths of 64 bits; refused when
+    /// they cannot fit.
+    pub(super) fn count(
+        &mut self,
+        (min_bytes, lengths): (usize, usize),
+        what: &str,
+    ) -> Result<usize, GgufProblem> {
+        let count = self.length(what)?;
+        self.fits(count, self.narrowed(min_bytes, lengths), what)
     }
 
     fn fits(&self, count: u64, min_bytes: usize, what: &str) -> Result<usize, GgufProblem> {
@@ -73,7 +95,7 @@ impl<'a> Reader<'a> {
 
     /// A text of `limit` bytes at most, when it must have at least one.
     pub(super) fn name(&mut self, limit: u64, what: &str) -> Result<String, GgufProblem> {
-        let length = self.u64(what)?;
+        let length = self.length(what)?;
         if length == 0 || length > limit {
             return Err(GgufProblem::NameLength { what: what.to_owned(), length, limit });
         }
@@ -81,7 +103,7 @@ impl<'a> Reader<'a> {
     }
 
     fn string(&mut self, what: &str) -> Result<String, GgufProblem> {
-        let length = self.u64(what)?;
+        let length = self.length(what)?;
         self.text(length, what)
     }
 
@@ -132,9 +154,10 @@ impl<'a> Reader<'a> {
             return Err(GgufProblem::Nesting { key: key.to_owned(), limit: MAX_ARRAY_DEPTH });
         }
         let kind = self.value_type(key, what)?;
-        let count = self.u64(what)?;
+        let count = self.length(what)?;
         let in_key = format!("values in key `{key}`");
-        let count = self.fits(count, kind.min_bytes(), &in_key)?;
+        let lengths = usize::from(matches!(kind, ValueType::String | ValueType::Array));
+        let count = self.fits(count, self.narrowed(kind.min_bytes(), lengths), &in_key)?;
         Ok(match kind {
             ValueType::U8 => Array::U8(self.numbers(count, what, u8::from_le_bytes)?),
             ValueType::I8 => Array::I8(self.numbers(count, what, i8::from_le_bytes)?),

@@ -7,6 +7,7 @@ use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor};
 use candle_core::{DType, Device, Module, Tensor};
 
 use crate::checkpoint::tensor::{TensorType, TensorView};
+use crate::engine::cpu::matrix::unpack_row;
 use crate::engine::{EngineError, LayerSource, LinearSource, ModelShape};
 
 /// How matrices are held in memory.
@@ -170,6 +171,7 @@ fn load_matrix(
         (WeightFormat::Unpacked, _) | (_, TensorType::F32) => DType::F32,
         (_, TensorType::F16) => DType::F16,
         (_, TensorType::BF16) => DType::BF16,
+        (_, other) if ggml_type(other).is_none() => DType::F32,
         _ => {
             let tensor = Arc::new(tensor);
             return Ok(Matrix::Quantised(QMatMul::from_arc(tensor.clone())?, tensor));
@@ -195,8 +197,22 @@ fn check_shape(view: &TensorView, expected: &[usize]) -> Result<(), EngineError>
 }
 
 fn quantised(view: &TensorView, device: &Device) -> Result<QTensor, EngineError> {
-    let storage = QStorage::from_data(aligned(view.bytes), device, ggml_type(view.dtype))?;
+    let storage = match ggml_type(view.dtype) {
+        Some(dtype) => QStorage::from_data(aligned(view.bytes), device, dtype)?,
+        None => QStorage::from_data(Cow::Owned(unpacked(view)), device, GgmlDType::F32)?,
+    };
     Ok(QTensor::new(storage, view.shape.clone())?)
+}
+
+/// The values of a type that candle does not have, as bytes of f32.
+fn unpacked(view: &TensorView) -> Vec<u8> {
+    let mut values = vec![0.0; view.n_values()];
+    let row = view.shape.last().copied().unwrap_or(1).max(1);
+    let row_bytes = view.bytes.len() / (values.len() / row).max(1);
+    for (values, bytes) in values.chunks_mut(row).zip(view.bytes.chunks(row_bytes)) {
+        unpack_row(view.dtype, bytes, values);
+    }
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
 /// Candle reads blocks in place and needs them aligned for their widest field; a file may place them anywhere.
@@ -209,8 +225,9 @@ fn aligned(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-fn ggml_type(dtype: TensorType) -> GgmlDType {
-    match dtype {
+/// `None`: candle has no such type.
+fn ggml_type(dtype: TensorType) -> Option<GgmlDType> {
+    Some(match dtype {
         TensorType::F32 => GgmlDType::F32,
         TensorType::F16 => GgmlDType::F16,
         TensorType::BF16 => GgmlDType::BF16,
@@ -226,5 +243,6 @@ fn ggml_type(dtype: TensorType) -> GgmlDType {
         TensorType::Q5K => GgmlDType::Q5K,
         TensorType::Q6K => GgmlDType::Q6K,
         TensorType::Q8K => GgmlDType::Q8K,
-    }
+        TensorType::IQ4_NL | TensorType::IQ4_XS | TensorType::MXFP4 => return None,
+    })
 }

@@ -109,9 +109,9 @@ pub enum Format {
     Q5_0,
     /// From `Q5_1`
     Q5_1,
-    /// From `Q8_0` and `Q8_1`
+    /// From `Q8_0`, `Q8_1` and, through its table, `IQ4_NL`
     Q8_0,
-    /// From `Q8_K`
+    /// From `Q8_K` and, through their tables, `IQ4_XS` and `MXFP4`
     Q8K,
     /// From `Q4_K`
     Q4K,
@@ -152,8 +152,8 @@ impl Format {
             TensorType::Q4_1 => Self::Q4_1,
             TensorType::Q5_0 => Self::Q5_0,
             TensorType::Q5_1 => Self::Q5_1,
-            TensorType::Q8_0 | TensorType::Q8_1 => Self::Q8_0,
-            TensorType::Q8K => Self::Q8K,
+            TensorType::Q8_0 | TensorType::Q8_1 | TensorType::IQ4_NL => Self::Q8_0,
+            TensorType::Q8K | TensorType::IQ4_XS | TensorType::MXFP4 => Self::Q8K,
             TensorType::Q4K => Self::Q4K,
             TensorType::Q5K => Self::Q5K,
             TensorType::Q6K => Self::Q6K,

@@ -2,7 +2,7 @@
 
 use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, WEIGHT_LIMIT};
 use super::half_bits::{bf16_at_least, bf16_to_f32};
-use super::unpack::{bits_q6k, integer_q3k, scale_and_minimum, u32_at, unpack_block};
+use super::unpack::{bits_q6k, integer_q3k, looked_up, scale_and_minimum, u32_at, unpack_block};
 use crate::checkpoint::tensor::TensorType;
 use crate::engine::cpu::isa::Vectorised;
 
@@ -98,6 +98,9 @@ fn put_block(dtype: TensorType, format: Format, row: &[u8], block: usize, lane: 
     let size = dtype.bytes_per_block();
     let (quants, scales) = record.split_at_mut(format.quants().size_bytes());
     match dtype.block_size() {
+        _ if matches!(dtype, TensorType::IQ4_NL | TensorType::IQ4_XS | TensorType::MXFP4) => {
+            put_looked_up(dtype, row, block, lane, quants, scales);
+        }
         1 => put_floats(dtype, row, block, lane, quants, scales),
         32 => put_small(format, &row[block * size..][..size], lane, quants, scales),
         _ if dtype == TensorType::Q2K => put_floats(dtype, row, block, lane, quants, scales),
@@ -132,6 +135,26 @@ fn put_floats(
     }
     put_words(quants, lane, &words);
     scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
+}
+
+/// Types whose nibbles are entries of a table: as the bytes that they stand for.
+#[inline(always)]
+fn put_looked_up(
+    dtype: TensorType,
+    row: &[u8],
+    block: usize,
+    lane: usize,
+    quants: &mut [u8],
+    scales: &mut [u8],
+) {
+    let (scale, integers) = looked_up(dtype, row, block);
+    put_bytes(quants, lane, &integers.map(|q| q as u8));
+    if dtype == TensorType::IQ4_NL {
+        let at = block * dtype.bytes_per_block();
+        scales[2 * lane..][..2].copy_from_slice(&row[at..at + 2]);
+    } else {
+        scales[4 * lane..][..4].copy_from_slice(&scale.to_le_bytes());
+    }
 }
 
 /// Types with blocks of 32.

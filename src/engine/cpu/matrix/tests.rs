@@ -63,6 +63,10 @@ impl Numbers {
             _ => &[0],
         };
         for block in bytes.chunks_exact_mut(dtype.bytes_per_block()) {
+            if dtype == TensorType::MXFP4 {
+                block[0] = 118 + (self.next() % 4) as u8;
+                continue;
+            }
             if dtype == TensorType::Q8K {
                 block[..4].copy_from_slice(&(self.normal().abs() * 0.01).to_le_bytes());
                 continue;

@@ -37,6 +37,45 @@ pub(super) fn signed_scale(packed: &[u8], j: usize) -> i16 {
     i16::from(low | high << 4) - 32
 }
 
+/// What a nibble of `IQ4_NL` and `IQ4_XS` stands for: levels that are closer together near zero.
+const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Twice the 4-bit floats of the OCP Microscaling format (E2M1): sign, two bits of exponent, one of mantissa.
+const DOUBLED_FLOATS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Types whose nibbles are entries of a table: scale and 32 integers of block `block` of a row.
+///
+/// `MXFP4` stores the scale as the exponent of a power of two, biased by 127; integers are doubled, so it is halved.
+#[inline(always)]
+pub(super) fn looked_up(dtype: TensorType, row: &[u8], block: usize) -> (f32, [i8; BLOCK]) {
+    let size = dtype.bytes_per_block();
+    let (stored, scale, nibbles, table) = match dtype {
+        TensorType::IQ4_XS => {
+            let (stored, j) = (&row[block / 8 * size..][..size], block % 8);
+            let low = stored[4 + j / 2] >> (4 * (j % 2)) & 15;
+            let high = u16::from_le_bytes([stored[2], stored[3]]) >> (2 * j) & 3;
+            let factor = i16::from(low) | (high << 4) as i16;
+            (stored, half_at(stored, 0) * f32::from(factor - 32), 8 + 16 * j, &LEVELS)
+        }
+        TensorType::MXFP4 => {
+            let stored = &row[block * size..][..size];
+            // 2^(e - 128): below the normal numbers for the two smallest exponents.
+            let scale = match stored[0] {
+                small @ 0..=1 => f32::from_bits(0x0020_0000 << small),
+                exponent => f32::from_bits(u32::from(exponent - 1) << 23),
+            };
+            (stored, scale, 1, &DOUBLED_FLOATS)
+        }
+        _ => {
+            let stored = &row[block * size..][..size];
+            (stored, half_at(stored, 0), 2, &LEVELS)
+        }
+    };
+    let nibbles = &stored[nibbles..][..BLOCK / 2];
+    let value = |k: usize| table[usize::from(nibbles[k % 16] >> (4 * (k / 16)) & 15)];
+    (scale, std::array::from_fn(value))
+}
+
 /// Values `32 * block..32 * (block + 1)` of a stored row; `row` is whole, and past its end the values are zero.
 #[inline(always)]
 pub fn unpack_block(dtype: TensorType, row: &[u8], block: usize, values: &mut [f32; BLOCK]) {
@@ -52,6 +91,12 @@ pub fn unpack_block(dtype: TensorType, row: &[u8], block: usize, values: &mut [f
             let integers = &stored[size - BLOCK..];
             for (value, q) in values.iter_mut().zip(integers) {
                 *value = scale * f32::from(*q as i8);
+            }
+        }
+        TensorType::IQ4_NL | TensorType::IQ4_XS | TensorType::MXFP4 => {
+            let (scale, integers) = looked_up(dtype, row, block);
+            for (value, q) in values.iter_mut().zip(integers) {
+                *value = scale * f32::from(q);
             }
         }
         _ => {
