@@ -122,17 +122,9 @@ fn chunk_sizes_agree_at_every_position() {
     let golden = Golden::read();
     let tokens = golden.tokens(150);
     let mut worst = 0.0f32;
-    for source in [
-        "llama",
-        "mistral",
-        "qwen2.gguf",
-        "qwen3",
-        "qwen3-bf16",
-        "qwen3-f16",
-        "phi3",
-        "smollm3",
-        "gemma3",
-    ] {
+    for source in
+        ["llama", "mistral", "qwen2.gguf", "qwen3", "qwen3-bf16", "qwen3-f16", "phi3", "smollm3", "gemma3"]
+    {
         let whole = one_shot(&*Setup::new(source).load(150), &tokens);
         for chunk in CHUNKS {
             let chunked = one_shot(&*Setup::new(source).chunk(chunk).load(150), &tokens);

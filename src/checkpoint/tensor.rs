@@ -195,6 +195,11 @@ impl TensorType {
         (values / self.block_size()).checked_mul(self.bytes_per_block())
     }
 
+    /// Names of ggml types that are not read.
+    pub fn unread() -> impl Iterator<Item = &'static str> {
+        UNREAD_GGML_TYPES.iter().map(|(_, name)| *name)
+    }
+
     /// Names of all types that are read, for messages.
     pub fn names() -> String {
         Self::ALL.map(Self::name).join(", ")

@@ -8,6 +8,7 @@ pub mod load;
 pub mod memory;
 pub mod observe;
 pub mod session;
+pub mod support;
 pub mod weights;
 pub mod with_rope;
 

@@ -151,8 +151,7 @@ impl<'a> Assembly<'a, '_> {
         let names = &self.names;
         let [attention_norm, q_norm, k_norm, mlp_norm] =
             [names.attention_norm, names.q_norm, names.k_norm, names.mlp_norm].map(name);
-        let [post_attention_norm, post_mlp_norm] =
-            [names.post_attention_norm, names.post_mlp_norm].map(name);
+        let [post_attention_norm, post_mlp_norm] = [names.post_attention_norm, names.post_mlp_norm].map(name);
         let [o, down] = [names.o, names.down].map(name);
         let [q, k, v, qkv] = [names.q, names.k, names.v, names.qkv].map(name);
         let [gate, up, gate_up] = [names.gate, names.up, names.gate_up].map(name);

@@ -187,7 +187,8 @@ mod tests {
         let found = declared(&[], &NO_TENSORS);
         assert_eq!((found.theta, found.rotary_dim, found.limit), (10_000.0, 8, 4096));
         assert_eq!(found.notes, ["the file has no `llama.rope.freq_base`; 10000 is used"]);
-        let found = declared(&[("freq_base", Value::F32(5e5)), ("dimension_count", Value::U16(4))], &NO_TENSORS);
+        let found =
+            declared(&[("freq_base", Value::F32(5e5)), ("dimension_count", Value::U16(4))], &NO_TENSORS);
         assert_eq!((found.theta, found.rotary_dim, found.notes.len()), (5e5, 4, 0));
         assert_eq!(found.origins["theta"].to_string(), "llama.rope.freq_base in the GGUF");
     }
@@ -203,7 +204,8 @@ mod tests {
         let found = declared(&[("scaling.factor", Value::F32(0.0))], &NO_TENSORS);
         assert_eq!(found.scaling, Ok(Scaling::None));
         assert!(found.scaling_notes[0].contains("means no scaling"));
-        let found = declared(&[("scaling.type", text("none")), ("scaling.factor", Value::F32(2.0))], &NO_TENSORS);
+        let found =
+            declared(&[("scaling.type", text("none")), ("scaling.factor", Value::F32(2.0))], &NO_TENSORS);
         assert_eq!((found.scaling, found.limit), (Ok(Scaling::None), 4096));
         assert_eq!(
             refusal(&[("scaling.factor", Value::F32(0.5))], &NO_TENSORS),

@@ -53,7 +53,9 @@ impl<'a> Reader<'a> {
             let reason = match name {
                 "dimension_sections" => "positions with several axes are not rotated here",
                 "freq_base_swa" if self.header.local_theta.is_some() => continue,
-                "freq_base_swa" | "dimension_count_swa" => "layers with a short window share the embedding here",
+                "freq_base_swa" | "dimension_count_swa" => {
+                    "layers with a short window share the embedding here"
+                }
                 "scaling.alpha" => "give the method as `--scaling ntk --factor F`",
                 "scaling.yarn_log_multiplier" => "the magnitude of this family is not known here",
                 known if KEYS.contains(&known) => continue,

@@ -29,8 +29,20 @@ pub enum SafetensorsProblem {
     HeaderLength { found: u64 },
     #[error("has an invalid header: {0}")]
     Header(serde_json::Error),
-    #[error("tensor `{tensor}` has the type `{found}`, which is not supported; supported are F32, F16, BF16")]
+    #[error(
+        "tensor `{tensor}` has the type `{found}`, which is not supported; supported are F32, F16, BF16, F8_E4M3"
+    )]
     TensorType { tensor: String, found: String },
+    #[error(
+        "tensor `{tensor}` is stored as 8-bit floats, but there is no tensor of scales beside it (`weight_scale_inv` or \
+         `weight_scale` in place of `weight`)"
+    )]
+    Float8Unscaled { tensor: String },
+    #[error(
+        "tensor `{tensor}` of 8-bit floats has the shape {shape:?}, which the scales `{scale}` of the shape {found:?} do not \
+         fit: one for the matrix, one for each output or one for each 128 by 128 block"
+    )]
+    Float8Scale { tensor: String, shape: Vec<usize>, scale: String, found: Vec<usize> },
     #[error("has neither `model.safetensors` nor `model.safetensors.index.json`; found {found}")]
     NoWeights { found: String },
     #[error(transparent)]
@@ -55,7 +67,9 @@ impl SafetensorsError {
             P::Truncated { .. } | P::Trailing { .. } | P::HeaderLength { .. } | P::Header(_) => {
                 "the download is incomplete or damaged: remove the file and fetch it again"
             }
-            P::TensorType { .. } => "use a checkpoint stored as F32, F16 or BF16, or a GGUF file",
+            P::TensorType { .. } | P::Float8Unscaled { .. } | P::Float8Scale { .. } => {
+                "use a checkpoint stored as F32, F16 or BF16, or a GGUF file"
+            }
             P::NoWeights { .. } => "convert the weights to safetensors, or give a `.gguf` file",
             P::ShardMissing { .. } => {
                 "fetch the missing file; if the index is left over from another model, remove it"

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::error::{SafetensorsError, SafetensorsProblem as Problem};
+use super::float8::{self, Unpacked};
 use super::index::Index;
 use super::shard::Shard;
 use super::{INDEX_FILE, SINGLE_FILE};
@@ -22,6 +23,8 @@ pub struct SafetensorsFolder {
     shards: Vec<Shard>,
     /// Tensor name to position in `shards`
     tensors: BTreeMap<String, usize>,
+    /// Tensors that are stored as 8-bit floats
+    unpacked: BTreeMap<String, Unpacked>,
 }
 
 impl SafetensorsFolder {
@@ -45,7 +48,25 @@ impl SafetensorsFolder {
         }
         let shard = Shard::open(&single)?;
         let tensors = shard.tensors.keys().map(|tensor| (tensor.clone(), 0)).collect();
-        Ok(Self { path: path.to_owned(), shards: vec![shard], tensors })
+        Self { path: path.to_owned(), shards: vec![shard], tensors, unpacked: BTreeMap::new() }.unpack()
+    }
+
+    /// With 8-bit floats unpacked, and without their scales.
+    fn unpack(mut self) -> Result<Self, SafetensorsError> {
+        let stored = self.tensors.iter().filter_map(|(name, position)| {
+            let shard = &self.shards[*position];
+            let record = shard.tensors.get(name).filter(|record| record.dtype.is_none())?;
+            let bytes = shard.bytes.get(record.range.clone())?;
+            Some(float8::Stored { name, shape: &record.shape, bytes })
+        });
+        let found = float8::unpack(stored.collect(), &|name| self.tensor(name));
+        let (unpacked, scales) = found
+            .map_err(|problem| SafetensorsError { path: self.path.clone(), problem: Box::new(problem) })?;
+        scales.iter().for_each(|name| {
+            self.tensors.remove(name);
+        });
+        self.unpacked = unpacked;
+        Ok(self)
     }
 
     fn open_indexed(
@@ -72,7 +93,7 @@ impl SafetensorsFolder {
             Some((tensor, file)) => {
                 Err(error(Problem::TensorMissing { tensor: tensor.clone(), file: file.clone() }))
             }
-            None => Ok(Self { path: path.to_owned(), shards, tensors }),
+            None => Self { path: path.to_owned(), shards, tensors, unpacked: BTreeMap::new() }.unpack(),
         }
     }
 
@@ -95,8 +116,11 @@ impl SafetensorsFolder {
     pub fn tensor(&self, name: &str) -> Option<TensorView<'_>> {
         let shard = self.shards.get(*self.tensors.get(name)?)?;
         let (name, record) = shard.tensors.get_key_value(name)?;
+        let Some(dtype) = record.dtype else {
+            return self.unpacked.get(name).map(|unpacked| unpacked.view(name));
+        };
         let bytes = shard.bytes.get(record.range.clone())?;
-        Some(TensorView { name, dtype: record.dtype, shape: record.shape.clone(), bytes })
+        Some(TensorView { name, dtype, shape: record.shape.clone(), bytes })
     }
 
     /// Gives the memory of the maps back to the system until it is read again.

@@ -4,6 +4,7 @@
 //! Source: <https://huggingface.co/docs/safetensors>.
 
 mod error;
+mod float8;
 mod folder;
 mod index;
 mod shard;

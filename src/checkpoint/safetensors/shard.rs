@@ -26,7 +26,8 @@ pub(super) struct Shard {
 /// One tensor of a file.
 #[derive(Debug)]
 pub(super) struct Record {
-    pub(super) dtype: TensorType,
+    /// `None`: 8-bit floats, which need their scales
+    pub(super) dtype: Option<TensorType>,
     /// Outermost first
     pub(super) shape: Vec<usize>,
     /// Bytes of the file
@@ -76,9 +77,10 @@ fn read_header(bytes: &[u8]) -> Result<BTreeMap<String, Record>, SafetensorsProb
     }
     let records = infos.into_iter().map(|(tensor, info)| {
         let dtype = match info.dtype {
-            Dtype::F32 => TensorType::F32,
-            Dtype::F16 => TensorType::F16,
-            Dtype::BF16 => TensorType::BF16,
+            Dtype::F32 => Some(TensorType::F32),
+            Dtype::F16 => Some(TensorType::F16),
+            Dtype::BF16 => Some(TensorType::BF16),
+            Dtype::F8_E4M3 => None,
             other => {
                 return Err(Problem::TensorType { tensor, found: format!("{other:?}") });
             }

@@ -37,7 +37,8 @@ pub fn rotate(x: &Tensor, rotation: &Rotation, shape: &ModelShape) -> Result<Ten
         return Ok(turned);
     }
     let rest = x.narrow(2, shape.rotary_dim, head_dim - shape.rotary_dim)?;
-    Ok(Tensor::cat(&[turned, rest], 2)?)
+    // The cache takes contiguous keys only.
+    Ok(Tensor::cat(&[turned, rest.contiguous()?], 2)?.contiguous()?)
 }
 
 /// softmax(q k^T + causal mask) v.

@@ -19,8 +19,8 @@ use rayon::prelude::*;
 use self::attention::{attention, rotate};
 pub use self::device::DeviceName;
 use self::statistics::statistics;
-pub use self::weights::WeightFormat;
 use self::weights::{Layer, Linear, load_norm};
+pub use self::weights::{WeightFormat, keeps_packed};
 pub use self::workspace::Workspace;
 use super::probe::{AttentionProbe, AttentionRows};
 use super::{Activation, AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource};
@@ -106,7 +106,12 @@ impl CandleEngine {
     }
 
     /// hidden + added, the latter normed where `norm` is given: `[tokens, hidden]`
-    fn add_normed(&self, hidden: Tensor, added: Tensor, norm: Option<&Tensor>) -> Result<Tensor, EngineError> {
+    fn add_normed(
+        &self,
+        hidden: Tensor,
+        added: Tensor,
+        norm: Option<&Tensor>,
+    ) -> Result<Tensor, EngineError> {
         let added = match norm {
             Some(norm) => self.rms_norm(&added, norm)?,
             None => added,
@@ -154,8 +159,9 @@ impl Engine for CandleEngine {
         let shape = (self.shape.n_kv_heads, capacity, self.shape.head_dim);
         let dtype = dtype(kv_type)?;
         let zeros = || Tensor::zeros(shape, dtype, &self.device);
-        let layers =
-            (0..self.shape.n_layers()).map(|_| Ok((zeros()?, zeros()?))).collect::<Result<_, EngineError>>()?;
+        let layers = (0..self.shape.n_layers())
+            .map(|_| Ok((zeros()?, zeros()?)))
+            .collect::<Result<_, EngineError>>()?;
         Ok(Cache { capacity, layers })
     }
 

@@ -225,6 +225,11 @@ fn aligned(bytes: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// Whether matrices of this type can be held as stored.
+pub fn keeps_packed(dtype: TensorType) -> bool {
+    ggml_type(dtype).is_some()
+}
+
 /// `None`: candle has no such type.
 fn ggml_type(dtype: TensorType) -> Option<GgmlDType> {
     Some(match dtype {

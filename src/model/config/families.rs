@@ -165,3 +165,61 @@ pub(super) fn find(name: &str, key: fn(&Family) -> &'static str) -> Result<&'sta
         ModelError::Architecture { name: name.to_string(), supported }
     })
 }
+
+/// A family in words, for the documentation.
+#[derive(Debug, Clone)]
+pub struct Supported {
+    pub models: &'static str,
+    /// `general.architecture` of GGUF files.
+    pub gguf: &'static str,
+    /// `model_type` of `config.json`.
+    pub hf: &'static str,
+    pub pairing: &'static str,
+    pub window: &'static str,
+    pub rotation: String,
+    pub also: String,
+}
+
+/// Every supported family.
+pub fn supported() -> Vec<Supported> {
+    FAMILIES.iter().map(Supported::of).collect()
+}
+
+impl Supported {
+    fn of(family: &Family) -> Self {
+        let window = match family.window {
+            WindowRule::Never => "none",
+            WindowRule::Always(_) => "all layers, if the checkpoint says so",
+            WindowRule::WhenUsed | WindowRule::WhenUsedUnrotated => "some layers, if the checkpoint says so",
+            WindowRule::AllButEvery(_) => "most layers",
+        };
+        let rotation = match family.rotation {
+            RotationRule::Every => "all layers".to_string(),
+            RotationRule::AllButEvery(period) => format!("all but every {period}th layer"),
+            RotationRule::LocalInWindow(bases) => {
+                format!("two bases: {} with a window, {} without", bases.local_theta, bases.theta)
+            }
+        };
+        let parts = [
+            (family.biases == Biases::Qkv, "q, k and v biases"),
+            (family.qk_norm, "norms over queries and keys"),
+            (family.fused, "q, k, v and gate, up in one matrix each"),
+            (family.post_norms, "norms after attention and MLP"),
+            (family.scaled_embedding, "scaled embedding"),
+            (family.activation == Activation::GeluTanh, "GeGLU"),
+        ];
+        let also: Vec<&str> = parts.iter().filter(|(there, _)| *there).map(|(_, text)| *text).collect();
+        Self {
+            models: family.models,
+            gguf: family.gguf,
+            hf: family.hf,
+            pairing: match family.gguf_pairing {
+                Pairing::Adjacent => "adjacent",
+                Pairing::HalfSplit => "halves",
+            },
+            window,
+            rotation,
+            also: also.join(", "),
+        }
+    }
+}

@@ -75,10 +75,12 @@ fn refuse_unknown_features(config: &HfConfig, family: &Family) -> Result<(), Mod
     refuse(key, config.bool(key)?.filter(|both| *both), "attention is causal here")?;
     let quantisation = config.map().get("quantization_config").filter(|v| !v.is_null());
     let method = quantisation.map(|config| config.get("quant_method").unwrap_or(config));
+    // Tensors of any other kind than 8-bit floats are refused by their type or as unused.
+    let method = method.filter(|method| !["fp8", "compressed-tensors"].iter().any(|known| *method == known));
     refuse(
         "quantization_config",
         method,
-        "quantised safetensors are not read; take the unquantised or the GGUF release",
+        "of quantised safetensors only 8-bit floats are read; take the unquantised or the GGUF release",
     )?;
     for key in ["num_local_experts", "num_experts", "n_routed_experts"] {
         let experts = config.usize(key)?.filter(|&n| n > 1);
@@ -86,7 +88,6 @@ fn refuse_unknown_features(config: &HfConfig, family: &Family) -> Result<(), Mod
     }
     Ok(())
 }
-
 
 /// The rope keys of a config, as the family spells them.
 pub(super) fn read_rope(

@@ -12,7 +12,7 @@ use crate::engine::{Activation, LayerShape, ModelShape};
 use crate::rope::RopeSpec;
 
 use super::ModelError;
-pub use families::Biases;
+pub use families::{Biases, Supported, supported};
 use families::{FAMILIES, Family};
 
 /// Everything in which models differ, apart from weights.
@@ -144,7 +144,10 @@ impl ModelConfig {
             )));
         }
         if !(self.attention_scale > 0.0 && self.attention_scale.is_finite()) {
-            return Err(ModelError::Inconsistent(format!("the scale of scores is `{}`", self.attention_scale)));
+            return Err(ModelError::Inconsistent(format!(
+                "the scale of scores is `{}`",
+                self.attention_scale
+            )));
         }
         if self.rms_norm_eps <= 0.0 {
             return Err(ModelError::Inconsistent(format!("the RMSNorm epsilon is `{}`", self.rms_norm_eps)));

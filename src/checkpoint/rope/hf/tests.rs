@@ -48,7 +48,8 @@ fn d031_d032_both_spellings_of_the_type() {
         assert_eq!(scaled(scaling).scaling, Ok(Scaling::DynamicNtk { factor: 2.0 }));
     }
     let text = refusal(json!({"type": "yarn", "rope_type": "linear", "factor": 2}));
-    let expected = "`rope_scaling.rope_type` = `\"linear\"` and `rope_scaling.type` = `\"yarn\"` contradict each other";
+    let expected =
+        "`rope_scaling.rope_type` = `\"linear\"` and `rope_scaling.type` = `\"yarn\"` contradict each other";
     assert_eq!(text, expected);
     // The two spellings of LongRoPE do not contradict each other.
     assert!(!refusal(json!({"type": "su", "rope_type": "longrope", "factor": 2})).contains("contradict"));
@@ -90,9 +91,7 @@ fn d038_d040_where_the_magnitude_comes_from() {
     assert_eq!(magnitude(json!({"mscale": 0.707, "mscale_all_dim": 0.707})), Ok((pair, 0)));
     assert_eq!(magnitude(json!({"mscale": 0.707})), Ok((Magnitude::Default, 1)));
     assert_eq!(magnitude(json!({"mscale": 1.0, "mscale_all_dim": 0.0})), Ok((Magnitude::Default, 2)));
-    assert!(
-        magnitude(json!({"attention_factor": 1, "attn_factor": 1})).unwrap_err().contains("contradict")
-    );
+    assert!(magnitude(json!({"attention_factor": 1, "attn_factor": 1})).unwrap_err().contains("contradict"));
     assert!(magnitude(json!({"attn_factor": 1, "mscale": 1, "mscale_all_dim": 1})).is_err());
     assert!(magnitude(json!({"attention_factor": -1})).unwrap_err().contains("found -1"));
 }
@@ -151,9 +150,7 @@ fn d029_d051_nothing_unknown_passes() {
     assert_eq!(text, expected);
     let text = refusal(json!({"type": "linear", "factor": 2, "faktor": 3}));
     assert!(
-        text.starts_with(
-            "unknown key `rope_scaling.faktor` with value `3`; `linear` accepts: `rope_type`"
-        ),
+        text.starts_with("unknown key `rope_scaling.faktor` with value `3`; `linear` accepts: `rope_type`"),
         "{text}"
     );
     let text = refusal(json!({"type": "linear", "factor": 2, "beta_fast": 32}));
@@ -163,9 +160,7 @@ fn d029_d051_nothing_unknown_passes() {
         let text = refusal(json!({"type": "yarn", "factor": 2, key: 1}));
         assert!(text.contains(key) && text.contains("not supported"), "{text}");
     }
-    assert!(
-        refusal(json!({"type": "mrope", "mrope_section": [1]})).contains("unknown `rope_type` `mrope`")
-    );
+    assert!(refusal(json!({"type": "mrope", "mrope_section": [1]})).contains("unknown `rope_type` `mrope`"));
     let text = refusal(json!({"full_attention": {"rope_type": "default"}}));
     assert!(text.contains("per layer type"), "{text}");
     let error = declared(64, json!({"max_position_embeddings": 64, "rotary_pct": 0.25})).unwrap_err();
@@ -205,8 +200,7 @@ fn d057_longrope_by_either_name_and_original_context_at_the_top() {
 
 #[test]
 fn missing_original_contexts_are_the_declared_one() {
-    let scaling =
-        json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4});
+    let scaling = json!({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4});
     let found = scaled(scaling);
     assert_eq!(found.original_context, 4096);
     assert_eq!(found.origins["original_context"], Origin::Derived("max_position_embeddings".into()));
