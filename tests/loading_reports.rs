@@ -4,7 +4,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Setup, fixture, max_difference, one_shot};
+use common::{Setup, fixture, kl_divergence, max_difference, one_shot};
 use ropex::checkpoint::rope::{RopeOverrides, in_force};
 use ropex::checkpoint::{Checkpoint, ModelRef, OpenOptions};
 use ropex::model::config::ModelConfig;
@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 /// One model in two formats, or in chunks of two sizes.
 const SAME_MODEL: f32 = 1e-4;
+/// Weights of 16 bits meet activations rounded to 16 bits, as in `engines.rs`.
+const HALF_WEIGHTS_NATS: f64 = 1e-4;
 
 fn tokens(count: u32) -> Vec<u32> {
     (0..count).map(|i| (i * 7919 + 13) % 300).collect()
@@ -183,8 +185,16 @@ fn d023_d024_chunks_see_what_is_before_them() {
                 |chunk| one_shot(&*Setup { engine, ..Setup::new(name) }.chunk(chunk).load(40), &tokens);
             let whole = with(64);
             for chunk in [1, 7] {
-                let difference = max_difference(&whole, &with(chunk));
-                assert!(difference <= SAME_MODEL, "{name}, chunk {chunk}: {difference}");
+                let found = with(chunk);
+                if engine == EngineName::Cpu && name.starts_with("qwen3-") {
+                    // Sums in another order move activations across the steps that they are rounded to.
+                    let rows = whole.chunks(300).zip(found.chunks(300));
+                    let worst = rows.map(|(a, b)| kl_divergence(a, b)).fold(0.0, f64::max);
+                    assert!(worst <= HALF_WEIGHTS_NATS, "{name}, chunk {chunk}: {worst}");
+                } else {
+                    let difference = max_difference(&whole, &found);
+                    assert!(difference <= SAME_MODEL, "{name}, chunk {chunk}: {difference}");
+                }
             }
         }
     }

@@ -101,7 +101,8 @@ fn read(
         scaling_notes: Vec::new(),
     };
     let reading = Reader::new(keys, tensors, &declaration).read();
-    Ok(declaration.adopt(reading))
+    let declaration = declaration.adopt(reading);
+    Ok(if bases.is_some() { declaration.reaching_what_is_declared() } else { declaration })
 }
 
 /// Metadata keys of one architecture.

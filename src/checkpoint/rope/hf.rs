@@ -114,7 +114,8 @@ fn read(
         notes: found.notes,
         scaling_notes: Vec::new(),
     };
-    Ok(declaration.adopt(reading.map(|(reading, _)| reading)))
+    let declaration = declaration.adopt(reading.map(|(reading, _)| reading));
+    Ok(if bases.is_some() { declaration.reaching_what_is_declared() } else { declaration })
 }
 
 /// Values beside the scaling, with where they stand.

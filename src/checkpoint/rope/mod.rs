@@ -110,6 +110,13 @@ impl RopeDeclaration {
         self
     }
 
+    /// For families whose declared context counts the scaling in: it is the limit.
+    fn reaching_what_is_declared(mut self) -> RopeDeclaration {
+        self.limit = self.declared_context;
+        self.origins.insert("limit", Origin::derived("the declared context, which counts the scaling in"));
+        self
+    }
+
     /// Rotated pairs of one head.
     fn pairs(&self) -> usize {
         self.rotary_dim / 2

@@ -230,7 +230,7 @@ fn layers_with_a_short_window_have_their_own_base() {
     for config in [old, new.clone()] {
         let found = read(config).unwrap();
         assert_eq!((found.theta, found.local_theta), (5e5, Some(2e4)));
-        assert_eq!(found.scaling, Ok(Scaling::Linear { factor: 8.0 }));
+        assert_eq!((found.scaling, found.limit), (Ok(Scaling::Linear { factor: 8.0 }), 64));
     }
     let found = read(new.clone()).unwrap();
     let expected = "rope_parameters.sliding_attention.rope_theta in config.json";
