@@ -1,5 +1,7 @@
 //! A text as the tokenizer cut it.
 
+use sha2::{Digest, Sha256};
+
 use crate::checkpoint::tokenizer::Tokenizer;
 
 /// Token ids of a text and what each stands for.
@@ -34,5 +36,14 @@ impl Document {
             token_words.push(words);
         }
         Self { file, tokens, token_bytes, token_words }
+    }
+
+    /// SHA-256 over the ids as four little-endian bytes each, 64 hex digits: equal for equal texts and tokenizers.
+    pub fn tokens_sha256(&self) -> String {
+        let mut hash = Sha256::new();
+        for token in &self.tokens {
+            hash.update(token.to_le_bytes());
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }

@@ -4,4 +4,5 @@ pub mod document;
 pub mod gate;
 pub mod perplexity;
 pub mod speed;
+pub mod statistics;
 pub mod windows;

@@ -59,16 +59,20 @@ impl Losses {
 
     /// Every scored token.
     pub fn tokens(&self) -> impl Iterator<Item = TokenLoss> + '_ {
-        self.runs.iter().flat_map(|run| {
-            let weight = run.weight as f64 / run.losses.len() as f64;
-            self.nll[run.losses.clone()].iter().enumerate().map(move |(offset, nll)| TokenLoss {
-                document: run.document,
-                window: run.window,
-                token: run.first_token + offset,
-                position: run.first_position + offset,
-                weight,
-                nll: f64::from(*nll),
-            })
+        self.runs.iter().flat_map(|run| self.tokens_of(run))
+    }
+
+    /// The scored tokens of one of `runs`.
+    pub fn tokens_of(&self, run: &Run) -> impl Iterator<Item = TokenLoss> + '_ {
+        let weight = run.weight as f64 / run.losses.len() as f64;
+        let run = run.clone();
+        self.nll[run.losses.clone()].iter().enumerate().map(move |(offset, nll)| TokenLoss {
+            document: run.document,
+            window: run.window,
+            token: run.first_token + offset,
+            position: run.first_position + offset,
+            weight,
+            nll: f64::from(*nll),
         })
     }
 }

@@ -1,7 +1,12 @@
 //! Perplexity of texts under a published rule.
 
 pub mod bos;
+pub mod by_position;
+pub mod compare;
+pub mod curve;
+pub mod gain;
 pub mod losses;
+pub mod saved;
 mod score;
 
 pub use self::score::Score;
@@ -21,6 +26,15 @@ pub enum PerplexityError {
     Model { file: String, window: usize, source: Box<ModelError> },
     #[error("no text to score")]
     NoText,
+    #[error("cannot build the frequencies")]
+    Frequencies(#[source] Box<ModelError>),
+}
+
+impl PerplexityError {
+    /// Whether the run was stopped before it had anything to show.
+    pub fn is_interrupt(&self) -> bool {
+        matches!(self, PerplexityError::Model { source, .. } if matches!(**source, ModelError::Interrupted { .. }))
+    }
 }
 
 /// How texts are cut and scored.
@@ -39,6 +53,11 @@ pub struct PerplexityRequest {
 }
 
 impl PerplexityRequest {
+    /// Tokens from one window to the next; the context for rules without a stride.
+    pub fn effective_stride(&self) -> usize {
+        if self.rule.has_stride() { self.stride } else { self.context }
+    }
+
     /// The text as this request reads it: with its beginning-of-sequence token where the rule counts it as one of the
     /// text, without it where windows bring their own.
     ///
