@@ -31,8 +31,9 @@ fn the_demo_fails_past_its_trained_length_and_yarn_rescues_it() {
     assert!(yarn < 1.15 * trained, "{yarn} {trained}");
 }
 
+/// D096: equal inputs, equal bytes.
 #[test]
-fn reruns_are_byte_identical_but_for_the_timing() {
+fn d096_reruns_are_byte_identical_but_for_the_timing() {
     let run = || without_timing(json(&format!("ppl --text {TEXT} --context 256 --max-windows 3")));
     assert_eq!(run(), run());
 }
@@ -254,7 +255,7 @@ fn d082_non_finite_values_stop_the_run_at_their_token() {
 fn formats_hold_the_same_rows() {
     let base = format!("ppl --text {TEXT} --context 128 --max-windows 1");
     let csv = success(&format!("{base} --format csv"));
-    assert!(csv.starts_with("text,ppl,stderr,nll,bits/byte,word ppl,tokens,windows\n"), "{csv}");
+    assert!(csv.starts_with("text,ppl,low,high,stderr,nll,bits/byte,word ppl,tokens,windows\n"), "{csv}");
     assert!(success(&format!("{base} --format markdown")).contains("| text | ppl |"));
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("out.json");
