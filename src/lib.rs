@@ -16,6 +16,7 @@ pub mod cli;
 pub mod demo;
 pub mod engine;
 pub mod eval;
+pub mod lab;
 pub mod model;
 pub mod named;
 pub mod plot;
