@@ -47,6 +47,13 @@ impl Named for Encoding {
     }
 }
 
+impl Encoding {
+    /// Whether queries and keys are rotated, so that scaling methods apply.
+    pub fn rotates(self) -> bool {
+        matches!(self, Encoding::Rope | Encoding::RopeAdjacent)
+    }
+}
+
 /// Encodings of positions `0..length` as one row of `width` values each, row-major: `sin` in even lanes and `cos` in odd
 /// ones, of the position times `theta^(-2i / width)`.
 ///

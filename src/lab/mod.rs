@@ -12,7 +12,9 @@
 //!
 //! Everything is computed on the CPU in f32, by candle's matrix products and operations of our own with their gradients.
 
+pub mod check;
 pub mod checkpoint;
+pub mod compare;
 pub mod encoding;
 mod error;
 pub mod evaluate;
