@@ -9,6 +9,7 @@
 //! - [`model`] — the one decoder, its cache and generation.
 //! - [`eval`] — measurements.
 //! - [`plot`] — figures as SVG and PNG, and the page of a report.
+//! - [`lab`] — toy models that compare position encodings.
 //! - [`cli`] — the commands of the `ropex` program.
 
 pub mod checkpoint;

@@ -7,6 +7,7 @@ mod gate_args;
 mod generate;
 mod inspect;
 mod interrupt;
+mod lab;
 mod model_args;
 mod ppl;
 mod progress;
@@ -95,6 +96,7 @@ enum Command {
     Ppl(ppl::Args),
     Inspect(inspect::Args),
     Bench(bench::Args),
+    Lab(lab::Args),
     Tokenize(tokenize::Args),
     Pull(pull::Args),
     Completions(completions::Args),
@@ -186,6 +188,7 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
         Command::Ppl(args) => ppl::run(args, &context)?,
         Command::Inspect(args) => inspect::run(args, &context)?,
         Command::Bench(args) => bench::run(args, &context)?,
+        Command::Lab(args) => lab::run(args, &context)?,
         Command::Tokenize(args) => tokenize::run(args, &context)?,
         Command::Pull(args) => pull::run(args, &context)?,
         Command::Completions(args) => completions::run(args),

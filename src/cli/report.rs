@@ -26,13 +26,14 @@ pub enum Format {
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     pub title: String,
-    pub columns: Vec<&'static str>,
+    pub columns: Vec<String>,
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub fn new(title: impl Into<String>, columns: &[&'static str]) -> Self {
-        Self { title: title.into(), columns: columns.to_vec(), rows: Vec::new() }
+    pub fn new<S: AsRef<str>>(title: impl Into<String>, columns: &[S]) -> Self {
+        let columns = columns.iter().map(|name| name.as_ref().to_string()).collect();
+        Self { title: title.into(), columns, rows: Vec::new() }
     }
 
     pub fn row<I: IntoIterator<Item = String>>(&mut self, cells: I) {
@@ -133,7 +134,7 @@ impl Report {
             let cells: Vec<String> = cells.map(csv_cell).collect();
             cells.join(",") + "\n"
         };
-        let mut text = line(&mut table.columns.iter().copied());
+        let mut text = line(&mut table.columns.iter().map(String::as_str));
         for row in &table.rows {
             text += &line(&mut row.iter().map(String::as_str));
         }
@@ -232,7 +233,7 @@ fn aligned(table: &Table) -> String {
     if !table.title.is_empty() {
         text += &format!("{}\n", table.title);
     }
-    text += &line(&mut table.columns.iter().copied());
+    text += &line(&mut table.columns.iter().map(String::as_str));
     for row in &table.rows {
         text += &line(&mut row.iter().map(String::as_str));
     }

@@ -1,11 +1,17 @@
 //! Every encoding over several seeds, measured within and beyond the trained length.
 
+mod result;
+#[cfg(test)]
+mod tests;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+pub use self::result::{Comparison, EncodingResult, Outcome, ScaledResult, Spread};
+use self::result::{Measured, gather};
 use super::encoding::Encoding;
 use super::error::LabError;
 use super::evaluate::Probe;
@@ -49,85 +55,15 @@ fn scaling(method: &str, factor: f64) -> Option<Scaling> {
     }
 }
 
-/// One value per seed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Spread(pub Vec<f64>);
-
-impl Spread {
-    pub fn mean(&self) -> f64 {
-        self.0.iter().sum::<f64>() / self.0.len() as f64
-    }
-
-    /// Standard deviation of the sample; `None` below two seeds.
-    pub fn deviation(&self) -> Option<f64> {
-        let (mean, count) = (self.mean(), self.0.len());
-        let squares: f64 = self.0.iter().map(|v| (v - mean) * (v - mean)).sum();
-        (count > 1).then(|| (squares / (count - 1) as f64).sqrt())
-    }
-}
-
-/// Perplexity at one length, or why there is none.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
-    Measured(Spread),
-    Refused(String),
-}
-
-/// One encoding.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EncodingResult {
-    pub encoding: Encoding,
-    /// Values in all weights.
-    pub weights: usize,
-    /// Mean loss of the last twentieth of the steps, nats per token.
-    pub loss: Spread,
-    /// One for each length of the request.
-    pub perplexity: Vec<Outcome>,
-}
-
-/// One scaling of a rotary encoding.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ScaledResult {
-    pub encoding: Encoding,
-    pub method: &'static str,
-    pub factor: f64,
-    /// Factor times the trained length.
-    pub length: usize,
-    /// Perplexity at `length`, plain.
-    pub plain: Spread,
-    /// Perplexity at `length`, scaled.
-    pub scaled: Spread,
-    /// Perplexity at the trained length, scaled: the price within it.
-    pub within: Spread,
-}
-
-/// All that was found; encodings of which no seed was finished are left out.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Comparison {
-    pub encodings: Vec<EncodingResult>,
-    pub scaled: Vec<ScaledResult>,
-    /// Runs finished, of all encodings and seeds.
-    pub finished: usize,
-    /// Tokens scored at each length for each seed.
-    pub tokens_scored: usize,
-}
-
 /// A step of one run among all.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
+    /// Index of the run, below the number of encodings times the number of seeds.
+    pub run: usize,
     pub encoding: Encoding,
     pub seed: u64,
     pub step: usize,
     pub loss: f64,
-}
-
-/// What one finished run yields.
-struct Measured {
-    weights: usize,
-    loss: f64,
-    by_length: Vec<Result<f64, String>>,
-    /// Plain, scaled and within, for each factor and method in order.
-    scaled: Vec<[f64; 3]>,
 }
 
 impl CompareRequest {
@@ -219,7 +155,7 @@ pub fn compare(
         while !stop.load(Ordering::Relaxed) {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(run) = runs.get(index) else { break };
-            match one_run(request, run, text, &probe, &stop, watch) {
+            match one_run(request, (index, run), text, &probe, &stop, watch) {
                 Ok(measured) => locked(&found)[index] = measured,
                 Err(error) => {
                     stop.store(true, Ordering::Relaxed);
@@ -250,7 +186,7 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// Trains one run and measures it; `None` when it was stopped.
 fn one_run(
     request: &CompareRequest,
-    run: &Settings,
+    (index, run): (usize, &Settings),
     text: &Text,
     probe: &Probe,
     stop: &AtomicBool,
@@ -258,7 +194,7 @@ fn one_run(
 ) -> Result<Option<Measured>, LabError> {
     let mut each = |state: &State| {
         let (step, loss) = (state.step(), state.recent_loss().unwrap_or(f64::NAN));
-        if watch(Progress { encoding: run.encoding, seed: run.seed, step, loss }).is_break() {
+        if watch(Progress { run: index, encoding: run.encoding, seed: run.seed, step, loss }).is_break() {
             stop.store(true, Ordering::Relaxed);
         }
         if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -301,142 +237,4 @@ fn measure(
     }
     let loss = state.recent_loss().unwrap_or(f64::NAN);
     Ok(Measured { weights: state.weight_count(), loss, by_length, scaled })
-}
-
-/// Puts the seeds of each encoding together.
-fn gather(request: &CompareRequest, found: &[Option<Measured>], probe: &Probe) -> Comparison {
-    let mut comparison = Comparison {
-        encodings: Vec::new(),
-        scaled: Vec::new(),
-        finished: found.iter().flatten().count(),
-        tokens_scored: probe.tokens_scored(),
-    };
-    let count = request.encodings.len();
-    for (index, &encoding) in request.encodings.iter().enumerate() {
-        let runs: Vec<&Measured> = found.iter().skip(index).step_by(count).flatten().collect();
-        let Some(first) = runs.first() else { continue };
-        let outcome = |length: usize| match &first.by_length[length] {
-            Err(reason) => Outcome::Refused(reason.clone()),
-            Ok(_) => {
-                let values = runs.iter().filter_map(|run| run.by_length[length].as_ref().ok().copied());
-                Outcome::Measured(Spread(values.collect()))
-            }
-        };
-        comparison.encodings.push(EncodingResult {
-            encoding,
-            weights: first.weights,
-            loss: Spread(runs.iter().map(|run| run.loss).collect()),
-            perplexity: (0..request.lengths.len()).map(outcome).collect(),
-        });
-        let kinds = request.factors.iter().flat_map(|factor| METHODS.map(|method| (*factor, method)));
-        for (kind, (factor, method)) in kinds.enumerate().take(first.scaled.len()) {
-            let spread = |which: usize| Spread(runs.iter().map(|run| run.scaled[kind][which]).collect());
-            comparison.scaled.push(ScaledResult {
-                encoding,
-                method,
-                factor,
-                length: request.stretched(factor),
-                plain: spread(0),
-                scaled: spread(1),
-                within: spread(2),
-            });
-        }
-    }
-    comparison
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(keep: Option<(PathBuf, usize)>) -> CompareRequest {
-        CompareRequest {
-            settings: Settings {
-                layers: 1,
-                width: 16,
-                heads: 2,
-                feed_forward: 16,
-                context: 16,
-                batch: 2,
-                steps: 8,
-                warmup: 1,
-                ..Settings::default()
-            },
-            encodings: vec![Encoding::Learned, Encoding::Rope],
-            seeds: vec![4, 5],
-            lengths: vec![8, 16, 32],
-            factors: vec![2.0],
-            windows: 4,
-            keep,
-            workers: 2,
-        }
-    }
-
-    fn through(_: Progress) -> ControlFlow<()> {
-        ControlFlow::Continue(())
-    }
-
-    #[test]
-    fn all_encodings_and_seeds_are_measured_and_learned_positions_say_where_they_end() {
-        let text = Text::generated(0, 5000);
-        let found = compare(&request(None), &text, &through).unwrap();
-        assert_eq!((found.finished, found.tokens_scored), (4, 16));
-        let learned = &found.encodings[0];
-        assert!(matches!(&learned.perplexity[1], Outcome::Measured(spread) if spread.0.len() == 2));
-        match &learned.perplexity[2] {
-            Outcome::Refused(reason) => assert!(reason.contains("end at 16"), "{reason}"),
-            other => panic!("{other:?}"),
-        }
-        let methods: Vec<&str> = found.scaled.iter().map(|scaled| scaled.method).collect();
-        assert_eq!(methods, METHODS);
-        assert!(found.scaled.iter().all(|scaled| scaled.length == 32 && scaled.plain != scaled.scaled));
-        // Dynamic NTK changes nothing within the trained length.
-        let Outcome::Measured(plain) = &found.encodings[1].perplexity[1] else { panic!("rope refused") };
-        assert_eq!(&found.scaled[2].within, plain);
-    }
-
-    #[test]
-    fn a_stopped_comparison_goes_on_and_ends_alike() {
-        let text = Text::generated(0, 5000);
-        let dir = tempfile::tempdir().unwrap();
-        let kept = request(Some((dir.path().to_path_buf(), 3)));
-        let steps = AtomicUsize::new(0);
-        let stop = |_: Progress| match steps.fetch_add(1, Ordering::Relaxed) < 20 {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
-        };
-        let part = compare(&kept, &text, &stop).unwrap();
-        assert!(part.finished < 4, "{}", part.finished);
-        let again = AtomicUsize::new(0);
-        let count = |_: Progress| {
-            again.fetch_add(1, Ordering::Relaxed);
-            ControlFlow::Continue(())
-        };
-        let whole = compare(&request(None), &text, &through).unwrap();
-        assert_eq!(compare(&kept, &text, &count).unwrap(), whole);
-        assert_eq!(again.into_inner() + steps.into_inner(), 32);
-    }
-
-    #[test]
-    fn requests_are_checked() {
-        let wrong = [
-            CompareRequest { seeds: vec![], ..request(None) },
-            CompareRequest { lengths: vec![3], ..request(None) },
-            CompareRequest { factors: vec![0.5], ..request(None) },
-            CompareRequest { windows: 0, ..request(None) },
-        ];
-        for request in wrong {
-            let error = compare(&request, &Text::generated(0, 5000), &through).unwrap_err();
-            assert!(matches!(error, LabError::Setting { .. }), "{error}");
-        }
-        let error = compare(&request(None), &Text::generated(0, 300), &through).unwrap_err();
-        assert!(matches!(error, LabError::ShortText { needed: 33, found: 30, .. }), "{error}");
-    }
-
-    #[test]
-    fn spread_is_the_deviation_of_the_sample() {
-        let spread = Spread(vec![1.0, 3.0]);
-        assert_eq!((spread.mean(), spread.deviation()), (2.0, Some(2f64.sqrt())));
-        assert_eq!(Spread(vec![1.0]).deviation(), None);
-    }
 }
