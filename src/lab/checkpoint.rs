@@ -226,7 +226,7 @@ mod tests {
             ("ropex.lab", "other.lab", "no key `ropex.lab`"),
             (r#"\"version\":1"#, r#"\"version\":2"#, "version 2"),
             (r#"\"width\":8"#, r#"\"width\":4"#, "which the settings do not ask for"),
-            (r#"\"steps\":1200"#, r#"\"steps\":0   "#, "`steps` must be"),
+            (r#"\"steps\":600"#, r#"\"steps\":0  "#, "`steps` must be"),
             (r#"\"seed\":0"#, r#"\"seed\":a"#, "metadata `ropex.lab`"),
         ] {
             assert!(text.contains(from), "{from}");
@@ -238,8 +238,8 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         let (mut state, _) = self::state();
-        state.losses = vec![1.0; 1201];
+        state.losses = vec![1.0; 601];
         write(&path, &state).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("1201 losses"));
+        assert!(read(&path).unwrap_err().to_string().contains("601 losses"));
     }
 }

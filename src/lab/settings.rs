@@ -41,7 +41,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// A run of about half a minute on one core of 2024.
+    /// A run of about a quarter of a minute on one core of 2024.
     fn default() -> Self {
         Settings {
             encoding: Encoding::Rope,
@@ -52,9 +52,9 @@ impl Default for Settings {
             context: 64,
             theta: 10_000.0,
             batch: 16,
-            steps: 1200,
+            steps: 600,
             learning_rate: 3e-3,
-            warmup: 60,
+            warmup: 30,
             weight_decay: 0.1,
             clip: 1.0,
             seed: 0,

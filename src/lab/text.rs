@@ -124,7 +124,7 @@ pub fn generate(seed: u64, bytes: usize) -> String {
         let people = 2 + random.below(2);
         let facts = facts(&mut random, people);
         for _ in 0..6 + random.below(5) {
-            text += &random.pick(&facts).sentence(&mut random);
+            text += &facts[random.below(people)].sentence(&mut random);
             text += ". ";
         }
         text.pop();
@@ -138,13 +138,13 @@ pub fn generate(seed: u64, bytes: usize) -> String {
 fn facts(random: &mut Random, people: usize) -> Vec<Fact> {
     let mut facts: Vec<Fact> = Vec::new();
     while facts.len() < people {
-        let name = *random.pick(&NAMES);
+        let name = random.pick(&NAMES);
         if facts.iter().all(|fact| fact.name != name) {
             facts.push(Fact {
                 name,
-                thing: *random.pick(&THINGS),
-                colour: *random.pick(&COLOURS),
-                place: *random.pick(&PLACES),
+                thing: random.pick(&THINGS),
+                colour: random.pick(&COLOURS),
+                place: random.pick(&PLACES),
                 count: 1 + random.below(NUMBERS.len()),
             });
         }

@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "2,4,8")]
     factors: Vec<f64>,
     /// Places in the held-out text to measure before
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = parse_count)]
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = parse_count)]
     windows: usize,
     /// Folder of the checkpoints, one file for each encoding and seed; goes on with what is there
     #[arg(long, value_name = "DIR")]
