@@ -152,7 +152,9 @@ fn pairings(random: &mut Random) -> Result<Vec<Finding>, LabError> {
     let (mut at_zero, mut far) = (0f64, 0f64);
     for (q, k) in head.queries.iter().zip(&head.keys) {
         let score = |distance, pairing| -> Result<f64, RopeError> {
-            Ok(dot(&turned(q, &f, distance, pairing)?, k) / (norm(q) * norm(k)))
+            let (q_turned, k_turned) =
+                (turned(q, &f, SHIFT + distance, pairing)?, turned(k, &f, SHIFT, pairing)?);
+            Ok(dot(&q_turned, &k_turned) / (norm(q) * norm(k)))
         };
         for (distance, worst) in [(0, &mut at_zero), (100, &mut far)] {
             let difference = score(distance, Pairing::Adjacent)? - score(distance, Pairing::HalfSplit)?;
