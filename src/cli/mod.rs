@@ -28,6 +28,7 @@ use self::report::Format;
 use crate::checkpoint::hub::HubOptions;
 use crate::engine::candle::DeviceName;
 use crate::engine::cpu::isa::Isa;
+use crate::engine::cpu::matrix::Activations;
 use crate::model::load::EngineName;
 use crate::named::Named;
 
@@ -85,6 +86,10 @@ struct GlobalArgs {
     /// Instruction set of the engine cpu, for tests: scalar, avx2, avx512, avx512-bf16-vnni
     #[arg(long, global = true, value_name = "ISA", hide = true)]
     isa: Option<Isa>,
+    /// Bits of activations in the engine cpu: 8 (faster; llama.cpp's choice, but finer for queries, keys and values) or 16.
+    /// It applies to Q4_0, Q4_1, Q4_K and Q8_0 weights on CPUs with AVX-512 VNNI; everything else always has 16
+    #[arg(long, global = true, value_name = "BITS", default_value = "8", value_parser = Activations::parse)]
+    activations: Activations,
     /// Open no network connection: use only files that are already here
     #[arg(long, global = true)]
     offline: bool,
@@ -124,6 +129,7 @@ struct Context {
     device: DeviceName,
     engine: EngineName,
     isa: Option<Isa>,
+    activations: Activations,
     /// Whether text may go to standard output while it is produced.
     may_stream: bool,
     hub: HubOptions,
@@ -240,6 +246,7 @@ impl GlobalArgs {
             device: self.device,
             engine: self.engine,
             isa: self.isa,
+            activations: self.activations,
             may_stream: self.format == Format::Table && self.output.is_none(),
             hub: HubOptions {
                 endpoint: environment.hub_endpoint,

@@ -186,6 +186,7 @@ fn load_options(args: (&RopeArgs, &MemoryArgs), context: &Context) -> LoadOption
         device: context.device,
         threads: context.threads,
         isa: context.isa,
+        activations: context.activations,
         weights: None,
         decoder: DecoderOptions {
             kv_type: memory.kv_type,

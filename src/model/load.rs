@@ -9,6 +9,7 @@ use crate::engine::EngineError;
 use crate::engine::candle::{CandleEngine, DeviceName, WeightFormat};
 use crate::engine::cpu::CpuEngine;
 use crate::engine::cpu::isa::Isa;
+use crate::engine::cpu::matrix::Activations;
 use crate::named::Named;
 
 /// What computes.
@@ -45,6 +46,8 @@ pub struct LoadOptions {
     pub threads: usize,
     /// Instruction set of the engine `cpu`; `None`: the best one here.
     pub isa: Option<Isa>,
+    /// How finely the engine `cpu` quantises activations, where the instruction set and the weights give a choice.
+    pub activations: Activations,
     /// How the engine `candle` holds weights; `None`: by size, see [`WeightFormat::for_size`].
     pub weights: Option<WeightFormat>,
     pub decoder: DecoderOptions,
@@ -90,7 +93,7 @@ pub fn load<'a>(
                 return Err(EngineError::Device { device: options.device.to_string(), reason }.into());
             }
             let isa = options.isa.unwrap_or_else(Isa::detect);
-            let engine = CpuEngine::load(shape, &source, isa, options.threads.max(1))?;
+            let engine = CpuEngine::load(shape, &source, (isa, options.activations), options.threads.max(1))?;
             Box::new(Decoder::new(engine, config, rope, decoder).cancelled_by(options.cancel))
         }
         EngineName::Candle => {

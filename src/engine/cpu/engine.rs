@@ -8,7 +8,9 @@ use super::attention::{AttentionWorkspace, Problem, TiledRotation, attend, stati
 use super::cache::{CacheShape, Elements, HeadRows, LayerCache};
 use super::isa::Isa;
 use super::layer::{Bias, Layer, Linear, norm_weights};
-use super::matrix::{MatrixWorkspace, Product, head_bytes, multiply_many, packed_bytes};
+use super::matrix::{
+    Activations, Arithmetic, MatrixWorkspace, Product, head_bytes, multiply_many, packed_bytes,
+};
 use super::norm::{rms_norm, rms_norm_in_place};
 use super::pool::Pool;
 use super::rotate::{HeadLayout, rotate};
@@ -18,12 +20,14 @@ use crate::engine::probe::{AttentionProbe, AttentionRows};
 use crate::engine::{
     Activation, AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource,
 };
+use crate::named::Named;
 use crate::rope::Table;
 
 /// Model weights packed for the kernels of one instruction set.
 pub struct CpuEngine<'a> {
     shape: ModelShape,
     isa: Isa,
+    activations: Activations,
     pool: Pool,
     embedding: Linear<'a>,
     layers: Vec<Layer<'a>>,
@@ -102,19 +106,20 @@ impl<'a> CpuEngine<'a> {
         FLOAT * chunk as u64 * layer + head_bytes(vocab as usize, chunk) as u64
     }
 
-    /// Packs the weights of `source` with `threads` threads for `isa`.
+    /// Packs the weights of `source` with `threads` threads for an instruction set; of `activations` what it can make use of.
     ///
     /// # Errors
     /// A tensor whose shape differs from what `shape` asks for.
     pub fn load(
         shape: ModelShape,
         source: &ModelSource<'a>,
-        isa: Isa,
+        (isa, activations): (Isa, Activations),
         threads: usize,
     ) -> Result<Self, EngineError> {
         let pool = Pool::new(threads);
         let table = (shape.vocab_size, shape.hidden_size);
-        let layers = source.layers.iter().map(|layer| Layer::load(layer, &shape, isa, &pool));
+        let arithmetic = Arithmetic::available(isa, activations);
+        let layers = source.layers.iter().map(|layer| Layer::load(layer, &shape, arithmetic, &pool));
         let layers = layers.collect::<Result<_, _>>()?;
         let head =
             source.head.as_ref().map(|head| Linear::load_plain(head, table, isa, &pool)).transpose()?;
@@ -131,6 +136,7 @@ impl<'a> CpuEngine<'a> {
             scratch: RefCell::new(scratch),
             shape,
             isa,
+            activations: arithmetic.activations,
             pool,
         })
     }
@@ -269,7 +275,7 @@ impl<'a> Engine for CpuEngine<'a> {
     type Rotation = Rotation;
 
     fn describe(&self) -> String {
-        format!("cpu, {}, weights packed", self.isa)
+        format!("cpu, {}, weights packed, {}-bit activations", self.isa, self.activations.name())
     }
 
     fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Cache, EngineError> {

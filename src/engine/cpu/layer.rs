@@ -1,7 +1,6 @@
 //! Weights of the engine: packed matrices, norms and biases as f32.
 
-use super::isa::Isa;
-use super::matrix::{Matrix, unpack_row};
+use super::matrix::{Arithmetic, Matrix, unpack_row};
 use super::pool::Pool;
 use crate::checkpoint::tensor::TensorView;
 use crate::engine::{EngineError, LayerSource, LinearSource, ModelShape};
@@ -19,21 +18,21 @@ impl<'a> Linear<'a> {
     pub fn load(
         source: &LinearSource<'a>,
         (out, input): (usize, usize),
-        isa: Isa,
+        arithmetic: Arithmetic,
         pool: &Pool,
     ) -> Result<Self, EngineError> {
         let bias = source.bias.as_ref().map(|bias| floats(bias, out)).transpose()?;
-        Ok(Self { bias, ..Self::load_plain(&source.weight, (out, input), isa, pool)? })
+        Ok(Self { bias, ..Self::load_plain(&source.weight, (out, input), arithmetic, pool)? })
     }
 
     /// A matrix without bias.
     pub fn load_plain(
         weight: &TensorView<'a>,
         (out, input): (usize, usize),
-        isa: Isa,
+        arithmetic: impl Into<Arithmetic>,
         pool: &Pool,
     ) -> Result<Self, EngineError> {
-        Ok(Self { matrix: Matrix::new(weight, out, input, isa, pool)?, bias: None })
+        Ok(Self { matrix: Matrix::new(weight, out, input, arithmetic, pool)?, bias: None })
     }
 }
 
@@ -58,22 +57,27 @@ impl<'a> Layer<'a> {
     pub fn load(
         source: &LayerSource<'a>,
         shape: &ModelShape,
-        isa: Isa,
+        arithmetic: Arithmetic,
         pool: &Pool,
     ) -> Result<Self, EngineError> {
         let hidden = shape.hidden_size;
         let heads = shape.n_heads * shape.head_dim;
         let kv_heads = shape.n_kv_heads * shape.head_dim;
         let inner = shape.intermediate_size;
-        let linear = |source: &LinearSource<'a>, out, input| Linear::load(source, (out, input), isa, pool);
+        let load = |source: &LinearSource<'a>, out, input, arithmetic| {
+            Linear::load(source, (out, input), arithmetic, pool)
+        };
+        // Queries and keys are sensitive: 8-bit activations cost three times as much there as in all the rest together.
+        let exact = |source: &LinearSource<'a>, out, input| load(source, out, input, arithmetic.isa.into());
+        let linear = |source: &LinearSource<'a>, out, input| load(source, out, input, arithmetic);
         let norm = |view: &TensorView<'a>, len| norm_weights(view, len, shape.norm_offset);
         let optional =
             |view: &Option<TensorView<'a>>, len| view.as_ref().map(|view| norm(view, len)).transpose();
         Ok(Self {
             attention_norm: norm(&source.attention_norm, hidden)?,
-            q: linear(&source.q, heads, hidden)?,
-            k: linear(&source.k, kv_heads, hidden)?,
-            v: linear(&source.v, kv_heads, hidden)?,
+            q: exact(&source.q, heads, hidden)?,
+            k: exact(&source.k, kv_heads, hidden)?,
+            v: exact(&source.v, kv_heads, hidden)?,
             q_norm: optional(&source.q_norm, shape.head_dim)?,
             k_norm: optional(&source.k_norm, shape.head_dim)?,
             o: linear(&source.o, hidden, heads)?,

@@ -22,7 +22,7 @@ pub unsafe fn tile<const R: usize, const MINIMA: bool>(
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
     let n_blocks = w.n_blocks();
-    assert!(rows.iter().all(|row| row.n_blocks() == n_blocks));
+    assert!(rows.iter().all(|row| row.sums.len() == n_blocks));
     for block in 0..n_blocks {
         let (words, scales, minima) = w.block(block);
         for panel in 0..TILE_PANELS {
@@ -187,6 +187,7 @@ unsafe fn integers<const F: usize>(quants: *const u8, words: &mut [i16; WORDS], 
         unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), integers) };
     };
     match format.quants() {
+        Quants::QuadNibble | Quants::QuadByte => unreachable!("quads are multiplied with 8-bit activations"),
         Quants::Word => (0..PAIRS).for_each(|pair| put(pair, vector(pair))),
         Quants::Byte => {
             for s in 0..PAIRS / 2 {

@@ -44,6 +44,9 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
         let vector = |index: usize| _mm512_loadu_si512(quants.add(64 * index).cast());
         let mut out = [_mm512_setzero_si512(); PAIRS];
         match Format::ALL[F].quants() {
+            Quants::QuadNibble | Quants::QuadByte => {
+                unreachable!("quads are multiplied with 8-bit activations")
+            }
             Quants::Word => {
                 for (pair, words) in out.iter_mut().enumerate() {
                     *words = vector(pair);
@@ -126,7 +129,7 @@ unsafe fn add_two_bits(out: &mut [__m512i; PAIRS], both: [__m512i; 2]) {
 /// # Safety
 /// Needs AVX-512 BW and VL; `scales` and `header` point to the bytes that the format has there.
 #[inline(always)]
-unsafe fn scales_of<const F: usize>(scales: *const u8, header: *const u8) -> (__m512, __m512) {
+pub(super) unsafe fn scales_of<const F: usize>(scales: *const u8, header: *const u8) -> (__m512, __m512) {
     // SAFETY: the loads stay inside what the caller points to; the caller's instruction set.
     unsafe {
         let halves = |at: *const u8| _mm512_cvtph_ps(_mm256_loadu_si256(at.cast()));
@@ -224,7 +227,7 @@ unsafe fn tile_body<const R: usize, const MINIMA: bool, const VNNI: bool>(
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
     let n_blocks = w.n_blocks();
-    assert!(rows.iter().all(|row| row.n_blocks() == n_blocks && row.integers.len() == n_blocks * BLOCK));
+    assert!(rows.iter().all(|row| row.sums.len() == n_blocks && row.integers.len() == n_blocks * BLOCK));
     let addresses = [&rows[0], &rows[1 % R]].map(|row| row.integers.as_ptr().addr());
     let next_tile = addresses[1].wrapping_sub(addresses[0]).wrapping_mul(R);
     for block in 0..n_blocks {

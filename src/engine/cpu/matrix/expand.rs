@@ -76,11 +76,28 @@ fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
                 *word = i16::from(quants[pair / 2 * 2 * VECTOR + 2 * lane + pair % 2] as i8);
             }
         }
+        Quants::QuadNibble | Quants::QuadByte => {
+            for (index, word) in words.iter_mut().enumerate() {
+                let (k, lane) = (index / VECTOR * 2 + index % 2, index % VECTOR / 2);
+                *word = quad_value(format.quants(), quants, k, lane) - offset;
+            }
+        }
         Quants::Word => {
             for (index, word) in words.iter_mut().enumerate() {
                 *word = word_at(quants, index) as i16;
             }
         }
+    }
+}
+
+/// Stored integer of input `k` and output `lane` of a record of quads.
+#[inline(always)]
+fn quad_value(kind: Quants, quants: &[u8], k: usize, lane: usize) -> i16 {
+    let byte = |quad: usize| i16::from(quants[(quad * LANES + lane) * 4 + k % 4]);
+    match (kind, k / 4) {
+        (Quants::QuadByte, quad) => byte(quad),
+        (_, quad @ 0..4) => byte(quad) & 15,
+        (_, quad) => byte(quad - 4) >> 4,
     }
 }
 

@@ -6,9 +6,13 @@
 //! word (nibbles, bytes), so that one load, a shift and a mask give one such vector. After them come the scales of the
 //! 16 outputs. Formats with super-blocks put a header before each group of [`GROUP`] records.
 //!
+//! Records for products with 8-bit activations hold quads of inputs instead of pairs: byte `j` of lane `n` of the vector
+//! of quad `q` belongs to output `n` and input `4q + j`, unsigned, the operand of an 8-bit dot product.
+//!
 //! The value of a weight is `scale * integer + minimum`, with the integer after subtraction of [`Format::offset`].
 
 use crate::checkpoint::tensor::TensorType;
+use crate::named::Named;
 
 /// Outputs of a panel: the 32-bit lanes of the widest vector.
 pub const LANES: usize = 16;
@@ -24,6 +28,28 @@ pub const ACTIVATION_LIMIT: i32 = 16383;
 pub const WEIGHT_LIMIT: i32 = 4096;
 const _: () = assert!(BLOCK as i64 * ACTIVATION_LIMIT as i64 * WEIGHT_LIMIT as i64 <= i32::MAX as i64);
 
+/// How finely activations are quantised for a matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// 15 bits, one scale per row: an error far below that of bfloat16.
+    Sixteen,
+    /// 8 bits, one scale per 32 values, where the weights allow it: half the work. Others are multiplied as `Sixteen`.
+    #[default]
+    Eight,
+}
+
+impl Named for Activations {
+    const WHAT: &'static str = "number of bits";
+    const ALL: &'static [Self] = &[Self::Eight, Self::Sixteen];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Sixteen => "16",
+            Self::Eight => "8",
+        }
+    }
+}
+
 /// How the integers of a record are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quants {
@@ -37,6 +63,10 @@ pub enum Quants {
     Byte,
     /// 16 bits, signed: vector `p` holds pair `p`
     Word,
+    /// 4 bits, unsigned: four vectors of quads; vector `s` holds quad `s` in the low nibbles, `s + 4` in the high ones
+    QuadNibble,
+    /// 8 bits, unsigned: eight vectors of quads
+    QuadByte,
 }
 
 /// Pairs held by the nibbles of vector `s`, lowest nibble first: what falls out of ggml's order by moving bytes only.
@@ -48,10 +78,10 @@ impl Quants {
     /// Bytes of the integers of one record.
     pub const fn size_bytes(self) -> usize {
         match self {
-            Self::Nibble => 256,
+            Self::Nibble | Self::QuadNibble => 256,
             Self::Nibble5 => 256 + 64,
             Self::Nibble6 => 256 + 128,
-            Self::Byte => 512,
+            Self::Byte | Self::QuadByte => 512,
             Self::Word => 1024,
         }
     }
@@ -124,11 +154,19 @@ pub enum Format {
     /// From `F16`, `BF16` and `Q2_K`: 12 bits and a sign per value, one scale per 32, so that the error is at most
     /// 1/8190 of the largest of the 32 (rounding to bf16 would cost each value up to 1/512 of itself)
     Word,
+    /// From `Q4_0`, for 8-bit activations
+    Q4_0By8,
+    /// From `Q4_1`, for 8-bit activations
+    Q4_1By8,
+    /// From `Q4_K`, for 8-bit activations
+    Q4KBy8,
+    /// From `Q8_0`, for 8-bit activations: 128 is added to the integers
+    Q8_0By8,
 }
 
 impl Format {
     /// Every format, in the order of the kernels' generic parameter.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 15] = [
         Self::Q4_0,
         Self::Q4_1,
         Self::Q5_0,
@@ -140,10 +178,23 @@ impl Format {
         Self::Q6K,
         Self::Integer,
         Self::Word,
+        Self::Q4_0By8,
+        Self::Q4_1By8,
+        Self::Q4KBy8,
+        Self::Q8_0By8,
     ];
 
     /// Format into which a stored type is packed; `None` for `F32`, which keeps its own kernels.
-    pub const fn of(dtype: TensorType) -> Option<Self> {
+    pub const fn of(dtype: TensorType, activations: Activations) -> Option<Self> {
+        if let Activations::Eight = activations {
+            match dtype {
+                TensorType::Q4_0 => return Some(Self::Q4_0By8),
+                TensorType::Q4_1 => return Some(Self::Q4_1By8),
+                TensorType::Q4K => return Some(Self::Q4KBy8),
+                TensorType::Q8_0 => return Some(Self::Q8_0By8),
+                _ => {}
+            }
+        }
         Some(match dtype {
             TensorType::F32 => return None,
             TensorType::F16 | TensorType::BF16 | TensorType::Q2K => Self::Word,
@@ -167,14 +218,17 @@ impl Format {
             Self::Q6K => Quants::Nibble6,
             Self::Q8_0 | Self::Q8K => Quants::Byte,
             Self::Integer | Self::Word => Quants::Word,
+            Self::Q4_0By8 | Self::Q4_1By8 | Self::Q4KBy8 => Quants::QuadNibble,
+            Self::Q8_0By8 => Quants::QuadByte,
         }
     }
 
     pub const fn scales(self) -> Scales {
         match self {
             Self::Q4_0 | Self::Q5_0 | Self::Q8_0 | Self::Integer => Scales::Half,
-            Self::Q4_1 | Self::Q5_1 => Scales::HalfMin,
-            Self::Q4K | Self::Q5K => Scales::Super,
+            Self::Q4_0By8 | Self::Q8_0By8 => Scales::Half,
+            Self::Q4_1 | Self::Q5_1 | Self::Q4_1By8 => Scales::HalfMin,
+            Self::Q4K | Self::Q5K | Self::Q4KBy8 => Scales::Super,
             Self::Q6K => Scales::Six,
             Self::Q8K => Scales::Single,
             Self::Word => Scales::Brain,
@@ -184,11 +238,17 @@ impl Format {
     /// What is subtracted from the stored integer.
     pub const fn offset(self) -> i32 {
         match self {
-            Self::Q4_0 => 8,
+            Self::Q4_0 | Self::Q4_0By8 => 8,
+            Self::Q8_0By8 => 128,
             Self::Q5_0 => 16,
             Self::Q6K => 32,
             _ => 0,
         }
+    }
+
+    /// Whether it is multiplied with activations of 8 bits.
+    pub const fn by_eight(self) -> bool {
+        matches!(self.quants(), Quants::QuadNibble | Quants::QuadByte)
     }
 
     /// Bytes of one record.
@@ -212,7 +272,7 @@ impl Format {
     }
 }
 
-/// Runs an expression with a run-time [`Format`] as the constant index `$F` into [`Format::ALL`].
+/// Runs an expression with a run-time [`Format`] of pairs as the constant index `$F` into [`Format::ALL`].
 macro_rules! with_format {
     ($format:expr, $F:ident => $run:expr) => {
         match $format as usize {
@@ -264,7 +324,32 @@ macro_rules! with_format {
     };
 }
 pub(super) use with_format;
-const _: () = assert!(Format::ALL.len() == 11);
+
+/// As [`with_format`], for the formats that are multiplied with 8-bit activations.
+macro_rules! with_quad_format {
+    ($format:expr, $F:ident => $run:expr) => {
+        match $format as usize {
+            11 => {
+                const $F: usize = 11;
+                $run
+            }
+            12 => {
+                const $F: usize = 12;
+                $run
+            }
+            13 => {
+                const $F: usize = 13;
+                $run
+            }
+            _ => {
+                const $F: usize = 14;
+                $run
+            }
+        }
+    };
+}
+pub(super) use with_quad_format;
+const _: () = assert!(Format::ALL.len() == 15);
 
 #[cfg(test)]
 mod tests {
@@ -274,7 +359,12 @@ mod tests {
     fn formats_are_listed_in_the_order_of_their_discriminants() {
         for (index, format) in Format::ALL.into_iter().enumerate() {
             assert_eq!(format as usize, index);
-            assert_eq!(with_format!(format, F => F), index);
+            let found = if format.by_eight() {
+                with_quad_format!(format, F => F)
+            } else {
+                with_format!(format, F => F)
+            };
+            assert_eq!(found, index);
         }
     }
 

@@ -5,9 +5,9 @@
 //! instruction sets, between few and many rows, and for any number of threads.
 
 use super::expand::{Expanded, WORDS, expand};
+use super::format::{BLOCK, Format, LANES};
 #[cfg(target_arch = "x86_64")]
-use super::format::with_format;
-use super::format::{Format, LANES};
+use super::format::{with_format, with_quad_format};
 use super::rows::{PackedRow, TILE_ROWS};
 use super::scalar;
 use crate::engine::cpu::aligned::Aligned;
@@ -22,9 +22,16 @@ pub const TILE_BLOCKS: usize = 64;
 /// 16-bit words of one block of a tile.
 const BLOCK_WORDS: usize = TILE_PANELS * WORDS;
 
+/// Panels of half a tile, which a kernel multiplies with six rows without leaving its registers.
+pub const HALF_TILE_PANELS: usize = TILE_PANELS / 2;
+/// Bytes of one block of half a tile of quads.
+const QUAD_BYTES: usize = HALF_TILE_PANELS * LANES * BLOCK;
+
 /// Integers, scales and minima of some blocks of four panels.
 pub struct ExpandedTile {
     n_blocks: usize,
+    /// Formats multiplied with 8-bit activations, on instruction sets that have such products: `[half, block, quad, panel, lane, 4]`
+    bytes: Aligned<u8>,
     /// `[block, pair, panel, lane, 2]`
     words: Aligned<i16>,
     /// `[block, panel, lane]`
@@ -36,6 +43,7 @@ impl Default for ExpandedTile {
     fn default() -> Self {
         Self {
             n_blocks: 0,
+            bytes: Aligned::zeroed(TILE_BLOCKS * 2 * QUAD_BYTES),
             words: Aligned::zeroed(TILE_BLOCKS * BLOCK_WORDS),
             scales: Aligned::zeroed(TILE_BLOCKS * TILE_LANES),
             minima: Aligned::zeroed(TILE_BLOCKS * TILE_LANES),
@@ -50,6 +58,19 @@ type BlockMut<'a> = (&'a mut [i16; BLOCK_WORDS], &'a mut [f32; TILE_LANES], &'a 
 impl ExpandedTile {
     pub fn n_blocks(&self) -> usize {
         self.n_blocks
+    }
+
+    /// Bytes `[quad, panel, lane, 4]` of one block of half a tile, 64-byte aligned.
+    #[inline(always)]
+    pub fn quads(&self, half: usize, block: usize) -> &[u8; QUAD_BYTES] {
+        let at = (half * TILE_BLOCKS + block) * QUAD_BYTES;
+        self.bytes[at..].first_chunk().expect("a tile has room for all its blocks")
+    }
+
+    #[inline(always)]
+    pub fn quads_mut(&mut self, half: usize, block: usize) -> &mut [u8; QUAD_BYTES] {
+        let at = (half * TILE_BLOCKS + block) * QUAD_BYTES;
+        self.bytes[at..].first_chunk_mut().expect("a tile has room for all its blocks")
     }
 
     #[inline(always)]
@@ -102,12 +123,19 @@ impl ExpandedTile {
 
     fn fill_panel(&mut self, isa: Isa, format: Format, panel: &[u8], first: usize, place: usize) {
         #[cfg(target_arch = "x86_64")]
-        if isa >= Isa::Avx512 {
+        if format.by_eight() && isa == Isa::Avx512Bf16Vnni {
+            return with_quad_format!(format, F => {
+                // SAFETY: an `Isa` value is the promise that the CPU runs it.
+                unsafe { super::bytes_avx512::expand::<F>(panel, first, place, self) }
+            });
+        }
+        #[cfg(target_arch = "x86_64")]
+        if isa >= Isa::Avx512 && !format.by_eight() {
             // SAFETY: an `Isa` value is the promise that the CPU runs it.
             return with_format!(format, F => unsafe { super::avx512::expand::<F>(panel, first, place, self) });
         }
         #[cfg(target_arch = "x86_64")]
-        if isa == Isa::Avx2Fma {
+        if isa == Isa::Avx2Fma && !format.by_eight() {
             // SAFETY: as above.
             return with_format!(format, F => unsafe { super::avx2::fill::<F>(panel, first, place, self) });
         }
@@ -147,29 +175,39 @@ pub fn multiply_tile(
     w: &ExpandedTile,
     sums: &mut [f32; TILE_ROWS * TILE_LANES],
 ) {
-    assert!(rows.iter().all(|row| row.n_blocks() == w.n_blocks()));
     let minima = format.scales().has_minimum();
+    if format.by_eight() {
+        assert!(rows.iter().all(|row| row.bytes.n_blocks() == w.n_blocks()));
+    } else {
+        assert!(rows.iter().all(|row| row.sums.len() == w.n_blocks()));
+    }
     macro_rules! by_rows {
-        ($($kernel:ident)::+) => {
+        ($($kernel:ident)::+ $(, $offset:expr)?) => {
             match (rows.len(), minima) {
-                (1, false) => $($kernel)::+::<1, false>(first(rows), w, sums),
-                (2, false) => $($kernel)::+::<2, false>(first(rows), w, sums),
-                (3, false) => $($kernel)::+::<3, false>(first(rows), w, sums),
-                (4, false) => $($kernel)::+::<4, false>(first(rows), w, sums),
-                (5, false) => $($kernel)::+::<5, false>(first(rows), w, sums),
-                (6, false) => $($kernel)::+::<6, false>(first(rows), w, sums),
-                (1, true) => $($kernel)::+::<1, true>(first(rows), w, sums),
-                (2, true) => $($kernel)::+::<2, true>(first(rows), w, sums),
-                (3, true) => $($kernel)::+::<3, true>(first(rows), w, sums),
-                (4, true) => $($kernel)::+::<4, true>(first(rows), w, sums),
-                (5, true) => $($kernel)::+::<5, true>(first(rows), w, sums),
-                (6, true) => $($kernel)::+::<6, true>(first(rows), w, sums),
+                (1, false) => $($kernel)::+::<1, false>(first(rows), w, $($offset,)? sums),
+                (2, false) => $($kernel)::+::<2, false>(first(rows), w, $($offset,)? sums),
+                (3, false) => $($kernel)::+::<3, false>(first(rows), w, $($offset,)? sums),
+                (4, false) => $($kernel)::+::<4, false>(first(rows), w, $($offset,)? sums),
+                (5, false) => $($kernel)::+::<5, false>(first(rows), w, $($offset,)? sums),
+                (6, false) => $($kernel)::+::<6, false>(first(rows), w, $($offset,)? sums),
+                (1, true) => $($kernel)::+::<1, true>(first(rows), w, $($offset,)? sums),
+                (2, true) => $($kernel)::+::<2, true>(first(rows), w, $($offset,)? sums),
+                (3, true) => $($kernel)::+::<3, true>(first(rows), w, $($offset,)? sums),
+                (4, true) => $($kernel)::+::<4, true>(first(rows), w, $($offset,)? sums),
+                (5, true) => $($kernel)::+::<5, true>(first(rows), w, $($offset,)? sums),
+                (6, true) => $($kernel)::+::<6, true>(first(rows), w, $($offset,)? sums),
                 (n, _) => panic!("a tile has 1 to 6 rows, not {n}"),
             }
         };
     }
     match isa {
         // SAFETY: an `Isa` value is the promise that the CPU runs it.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16Vnni if format.by_eight() => unsafe {
+            by_rows!(super::bytes_avx512::tile, format.offset())
+        },
+        _ if format.by_eight() => by_rows!(scalar::tile_by_eight),
+        // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16Vnni => unsafe { by_rows!(super::avx512::tile_vnni) },
         // SAFETY: as above.
@@ -195,6 +233,12 @@ pub fn stream_panel<const R: usize>(
     sums: &mut [[f32; LANES]; R],
 ) {
     match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512Bf16Vnni if format.by_eight() => with_quad_format!(format, F => {
+            // SAFETY: an `Isa` value is the promise that the CPU runs it.
+            unsafe { super::bytes_avx512::stream::<F, R>(panel, n_blocks, rows, sums) }
+        }),
+        _ if format.by_eight() => scalar::stream_by_eight(format, panel, n_blocks, rows, sums),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16Vnni => with_format!(format, F => {
             // SAFETY: an `Isa` value is the promise that the CPU runs it.

@@ -10,6 +10,9 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod byte_rows;
+#[cfg(target_arch = "x86_64")]
+mod bytes_avx512;
 mod expand;
 mod float;
 pub(crate) mod format;
@@ -26,6 +29,7 @@ mod unpack;
 
 pub use head::head_bytes;
 
+pub use format::Activations;
 use format::{BLOCK, Format, LANES};
 pub use product::{MatrixWorkspace, Product, multiply_many};
 use repack::RepackPanel;
@@ -37,6 +41,28 @@ use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::isa::Isa;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::cpu::shared::SharedMut;
+
+/// How products are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    pub isa: Isa,
+    pub activations: Activations,
+}
+
+impl Arithmetic {
+    /// `activations` where the instruction set has products that make use of them, 16 bits elsewhere.
+    pub fn available(isa: Isa, activations: Activations) -> Self {
+        let eight = isa == Isa::Avx512Bf16Vnni;
+        Self { isa, activations: if eight { activations } else { Activations::Sixteen } }
+    }
+}
+
+impl From<Isa> for Arithmetic {
+    /// With 16-bit activations.
+    fn from(isa: Isa) -> Self {
+        Self { isa, activations: Activations::Sixteen }
+    }
+}
 
 /// A weight matrix `[outputs, inputs]`, packed for the kernels.
 pub struct Matrix<'a> {
@@ -59,7 +85,7 @@ enum Packed {
 }
 
 impl<'a> Matrix<'a> {
-    /// Packs `stored`, which must be `[outputs, inputs]`, with all threads of `pool`.
+    /// Packs `stored`, which must be `[outputs, inputs]`, with all threads of `pool`, for products in `arithmetic`.
     ///
     /// # Errors
     /// `EngineError::Shape` when the shape is another, empty, or does not fit the bytes.
@@ -67,9 +93,10 @@ impl<'a> Matrix<'a> {
         stored: &TensorView<'a>,
         outputs: usize,
         inputs: usize,
-        isa: Isa,
+        arithmetic: impl Into<Arithmetic>,
         pool: &Pool,
     ) -> Result<Self, EngineError> {
+        let Arithmetic { isa, activations } = arithmetic.into();
         let fits = stored.dtype.size_bytes(&stored.shape) == Some(stored.bytes.len());
         if stored.shape != [outputs, inputs] || !fits || outputs == 0 || inputs == 0 {
             return Err(EngineError::Shape {
@@ -78,7 +105,7 @@ impl<'a> Matrix<'a> {
                 expected: vec![outputs, inputs],
             });
         }
-        let packed = match Format::of(stored.dtype) {
+        let packed = match Format::of(stored.dtype, activations) {
             Some(format) => pack_integers(stored, format, isa, pool),
             None => pack_floats(stored, pool),
         };
@@ -135,10 +162,10 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// Bytes of a matrix in packed form: what [`Matrix::size_bytes`] will be.
+/// Bytes of a matrix in packed form: what [`Matrix::size_bytes`] will be, for any activations.
 pub fn packed_bytes(dtype: TensorType, outputs: usize, inputs: usize) -> usize {
     let n_panels = outputs.div_ceil(LANES);
-    match Format::of(dtype) {
+    match Format::of(dtype, Activations::Sixteen) {
         Some(format) => n_panels * format.panel_bytes(inputs.div_ceil(BLOCK)),
         None => n_panels * inputs * LANES * size_of::<f32>(),
     }

@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::float::{self, FloatRows};
-use super::format::LANES;
+use super::format::{Format, LANES};
 use super::kernels::{ExpandedTile, TILE_BLOCKS, TILE_LANES, TILE_PANELS, multiply_tile, stream_panel};
-use super::rows::{PackedRow, PackedRows, TILE_ROWS};
+use super::rows::{Forms, PackedRow, PackedRows, TILE_ROWS};
 use super::{Matrix, Packed};
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::isa::{Isa, Vectorised};
@@ -22,6 +22,7 @@ const PIECES_PER_THREAD: usize = 12;
 /// Row tiles that a piece has at least, to be worth expanding the weights for.
 const LEAST_ROW_TILES: usize = 16;
 const TILE_SUMS: usize = TILE_ROWS * TILE_LANES;
+const ONES: [f32; TILE_ROWS] = [1.0; TILE_ROWS];
 
 /// Memory that products reuse: packed activations, and one expanded tile per thread.
 #[derive(Default)]
@@ -196,8 +197,14 @@ impl MatrixWorkspace {
     /// Packs `x`, `[rows, inputs]`, in the forms that the matrices need.
     pub(super) fn pack(&mut self, pool: &Pool, matrices: &[&Matrix<'_>], x: &[f32], rows: usize) {
         let is_float = |matrix: &&Matrix<'_>| matches!(matrix.packed, Packed::Floats(_));
-        if let Some(matrix) = matrices.iter().find(|matrix| !is_float(matrix)) {
-            self.integers.pack(pool, matrix.isa, x, rows);
+        let format = |matrix: &&Matrix<'_>| match matrix.packed {
+            Packed::Integers { format, .. } => Some(format),
+            Packed::Floats(_) => None,
+        };
+        let bytes = matrices.iter().filter_map(format).any(Format::by_eight);
+        let words = matrices.iter().filter_map(format).any(|format| !format.by_eight());
+        if let (Some(matrix), true) = (matrices.first(), bytes || words) {
+            self.integers.pack(pool, matrix.isa, x, rows, Forms { words, bytes });
         }
         if matrices.iter().any(is_float) {
             self.floats.pack(pool, x, rows);
@@ -261,7 +268,7 @@ impl MatrixWorkspace {
                 return;
             };
             let place = matrix.place(number, first, n, &(panel..panel + 1));
-            sink.finish(&place, sums.as_flattened(), LANES, &self.integers.steps()[first..first + n]);
+            sink.finish(&place, sums.as_flattened(), LANES, self.steps(*format, first, n));
             first += n;
         }
     }
@@ -332,10 +339,15 @@ impl MatrixWorkspace {
                 }
                 multiply_tile(matrix.isa, *format, &rows[..n], &slot.tile, sums);
                 if last {
-                    sink.finish(&place, sums, TILE_LANES, &self.integers.steps()[first..first + n]);
+                    sink.finish(&place, sums, TILE_LANES, self.steps(*format, first, n));
                 }
             }
         }
+    }
+
+    /// What the sums of `n` rows are to be multiplied by; 8-bit activations are scaled block by block.
+    fn steps(&self, format: Format, first: usize, n: usize) -> &[f32] {
+        if format.by_eight() { &ONES[..n] } else { &self.integers.steps()[first..first + n] }
     }
 
     /// One row tile times up to four panels in f32.
@@ -357,7 +369,7 @@ impl MatrixWorkspace {
         let place = matrix.place(number, first_row, rows, &panels);
         sink.prepare(&place);
         float::multiply_tile(matrix.isa, rows, x, four, sums);
-        sink.finish(&place, sums, TILE_LANES, &[1.0; TILE_ROWS]);
+        sink.finish(&place, sums, TILE_LANES, &ONES);
     }
 
     fn slot(&self, index: usize) -> MutexGuard<'_, Slot> {

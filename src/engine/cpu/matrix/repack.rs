@@ -63,6 +63,15 @@ fn put_nibbles(quants: &mut [u8], lane: usize, nibbles: &[u8; 16]) {
     }
 }
 
+/// Quads as they come: 32 bits of nibbles in ggml's order, or of bytes.
+#[inline(always)]
+fn put_quads<const N: usize>(quants: &mut [u8], lane: usize, bytes: &[u8; N], flip: u8) {
+    let lanes = quants.as_chunks_mut::<4>().0;
+    for (s, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
+        lanes[s * LANES + lane % LANES] = bytes.map(|byte| byte ^ flip);
+    }
+}
+
 /// Signed bytes in their order.
 #[inline(always)]
 fn put_bytes(quants: &mut [u8], lane: usize, bytes: &[u8; BLOCK]) {
@@ -104,7 +113,10 @@ fn put_block(dtype: TensorType, format: Format, row: &[u8], block: usize, lane: 
         1 => put_floats(dtype, row, block, lane, quants, scales),
         32 => put_small(format, &row[block * size..][..size], lane, quants, scales),
         _ if dtype == TensorType::Q2K => put_floats(dtype, row, block, lane, quants, scales),
-        _ => put_large(dtype, &row[block / GROUP * size..][..size], block % GROUP, lane, quants, scales),
+        _ => {
+            let stored = &row[block / GROUP * size..][..size];
+            put_large((dtype, format), stored, block % GROUP, lane, quants, scales);
+        }
     }
 }
 
@@ -164,12 +176,16 @@ fn put_small(format: Format, stored: &[u8], lane: usize, quants: &mut [u8], scal
     if format.scales() == Scales::HalfMin {
         scales[2 * (LANES + lane)..][..2].copy_from_slice(&stored[2..4]);
     }
-    if format.quants() == Quants::Byte {
-        put_bytes(quants, lane, stored.last_chunk().expect("a block ends in 32 bytes"));
-        return;
+    let bytes = || stored.last_chunk().expect("a block ends in 32 bytes");
+    let nibbles = || stored.last_chunk().expect("a block ends in 16 bytes");
+    match format.quants() {
+        Quants::Byte => return put_bytes(quants, lane, bytes()),
+        // Adding 128 to a signed byte flips its highest bit.
+        Quants::QuadByte => return put_quads::<BLOCK>(quants, lane, bytes(), 0x80),
+        Quants::QuadNibble => return put_quads::<16>(quants, lane, nibbles(), 0),
+        _ => put_nibbles(quants, lane, nibbles()),
     }
     let nibbles_at = stored.len() - BLOCK / 2;
-    put_nibbles(quants, lane, stored.last_chunk().expect("a block ends in 16 bytes"));
     if format.quants() == Quants::Nibble5 {
         put_fifth_bits(quants, lane, u32_at(stored, nibbles_at - 4));
     }
@@ -177,7 +193,14 @@ fn put_small(format: Format, stored: &[u8], lane: usize, quants: &mut [u8], scal
 
 /// Types with super-blocks of 256 values, sub-block `j`.
 #[inline(always)]
-fn put_large(dtype: TensorType, stored: &[u8], j: usize, lane: usize, quants: &mut [u8], scales: &mut [u8]) {
+fn put_large(
+    (dtype, format): (TensorType, Format),
+    stored: &[u8],
+    j: usize,
+    lane: usize,
+    quants: &mut [u8],
+    scales: &mut [u8],
+) {
     match dtype {
         TensorType::Q3K => {
             let words = std::array::from_fn(|k| integer_q3k(stored, j, k));
@@ -190,6 +213,9 @@ fn put_large(dtype: TensorType, stored: &[u8], j: usize, lane: usize, quants: &m
             let all = &stored[if dtype == TensorType::Q4K { 16 } else { 48 }..][j / 2 * 32..][..32];
             let low = |k: usize| all[k] >> (4 * (j % 2)) & 15;
             let nibbles: [u8; 16] = std::array::from_fn(|i| low(i) | low(i + 16) << 4);
+            if format.quants() == Quants::QuadNibble {
+                return put_quads(quants, lane, &nibbles, 0);
+            }
             put_nibbles(quants, lane, &nibbles);
             if dtype == TensorType::Q5K {
                 let bit = |k: usize| u32::from(stored[16 + k] >> j & 1) << k;

@@ -5,6 +5,7 @@
 //! and some 100 times smaller for ordinary rows. Products with integer weights are then exact until their
 //! scales are applied, whatever the instruction set and the order.
 
+use super::byte_rows::{ByteRow, ByteRows};
 use super::format::{ACTIVATION_LIMIT, BLOCK, PAIRS};
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::isa::{Isa, Vectorised};
@@ -17,6 +18,15 @@ pub const TILE_ROWS: usize = 6;
 const ROWS_PER_PIECE: usize = 16;
 /// Smallest largest-magnitude that is not taken for zero: below it the scale's inverse overflows.
 const SMALLEST_MAXIMUM: f32 = 1e-30;
+
+/// The forms in which rows are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forms {
+    /// 15 bits
+    pub words: bool,
+    /// 8 bits
+    pub bytes: bool,
+}
 
 /// Rows `[rows, in]` as integers.
 #[derive(Default)]
@@ -33,6 +43,9 @@ pub struct PackedRows {
     half_sums: Aligned<i32>,
     /// Value of one integer step, per row. NaN when the row holds anything that is not finite.
     steps: Aligned<f32>,
+    /// The same rows in 8 bits.
+    bytes: ByteRows,
+    forms: Option<Forms>,
 }
 
 /// Some blocks of one row.
@@ -44,27 +57,35 @@ pub struct PackedRow<'a> {
     pub sums: &'a [f32],
     /// `[block, 2]`
     pub half_sums: &'a [i32],
-}
-
-impl PackedRow<'_> {
-    pub fn n_blocks(&self) -> usize {
-        self.sums.len()
-    }
+    /// The same in 8 bits.
+    pub bytes: ByteRow<'a>,
 }
 
 impl PackedRows {
-    /// Packs `x`, `[rows, in]`. Any earlier contents are replaced, memory is reused.
+    /// Packs `x`, `[rows, in]`, in the given forms. Any earlier contents are replaced, memory is reused.
     ///
     /// # Panics
     /// When the length of `x` is not a multiple of `rows`.
-    pub fn pack(&mut self, pool: &Pool, isa: Isa, x: &[f32], rows: usize) {
+    pub fn pack(&mut self, pool: &Pool, isa: Isa, x: &[f32], rows: usize, forms: Forms) {
         let inputs = x.len() / rows.max(1);
         assert_eq!(x.len(), rows * inputs, "x must be [rows, inputs]");
-        let n_blocks = inputs.div_ceil(BLOCK);
+        (self.rows, self.n_blocks) = (rows, inputs.div_ceil(BLOCK));
+        self.forms = Some(forms);
+        if forms.bytes {
+            self.bytes.pack(pool, isa, x, rows);
+        }
+        if forms.words {
+            self.pack_words(pool, isa, x, rows);
+        }
+    }
+
+    fn pack_words(&mut self, pool: &Pool, isa: Isa, x: &[f32], rows: usize) {
+        let n_blocks = self.n_blocks;
+        let inputs = x.len() / rows.max(1);
         // Rows a multiple of a page apart would compete for the same cache sets.
         let page = (n_blocks * BLOCK * size_of::<i16>()).is_multiple_of(4096);
         let stride = (n_blocks + usize::from(page)) * BLOCK;
-        (self.rows, self.n_blocks, self.stride) = (rows, n_blocks, stride);
+        self.stride = stride;
         self.integers.reserve(rows * stride);
         self.sums.reserve(rows * n_blocks);
         self.half_sums.reserve(rows * n_blocks * 2);
@@ -106,7 +127,13 @@ impl PackedRows {
     /// Blocks `first..first + n_blocks` of a row.
     pub fn row(&self, row: usize, first: usize, n_blocks: usize) -> PackedRow<'_> {
         let at = row * self.n_blocks + first;
+        let forms = self.forms.unwrap_or(Forms { words: false, bytes: false });
+        let bytes = if forms.bytes { self.bytes.row(row, first, n_blocks) } else { ByteRow::default() };
+        if !forms.words {
+            return PackedRow { integers: &[], sums: &[], half_sums: &[], bytes };
+        }
         PackedRow {
+            bytes,
             integers: &self.integers[row * self.stride + first * BLOCK..][..n_blocks * BLOCK],
             sums: &self.sums[at..][..n_blocks],
             half_sums: &self.half_sums[at * 2..][..n_blocks * 2],

@@ -84,6 +84,26 @@ fn view(dtype: TensorType, outputs: usize, inputs: usize, bytes: &[u8]) -> Tenso
     TensorView { name: "w", dtype, shape: vec![outputs, inputs], bytes }
 }
 
+/// Every type, as it is multiplied with 15-bit and with 8-bit activations.
+fn cases() -> impl Iterator<Item = (TensorType, Activations)> {
+    let both = |dtype| [(dtype, Activations::Sixteen), (dtype, Activations::Eight)];
+    TensorType::ALL.into_iter().flat_map(both)
+}
+
+/// `x` as 8-bit activations hold it, for types that are multiplied with them; in f64, block by block.
+fn as_multiplied(dtype: TensorType, activations: Activations, x: &[f32], inputs: usize) -> Vec<f32> {
+    if !Format::of(dtype, activations).is_some_and(Format::by_eight) {
+        return x.to_vec();
+    }
+    let round = |block: &[f32]| {
+        let largest = block.iter().fold(0.0f64, |all, x| all.max(f64::from(x.abs())));
+        let step = largest / 127.0;
+        let value = |x: &f32| if step == 0.0 { 0.0 } else { (f64::from(*x) / step).round_ties_even() * step };
+        block.iter().map(|x| value(x) as f32).collect::<Vec<_>>()
+    };
+    x.chunks(inputs).flat_map(|row| row.chunks(BLOCK)).flat_map(round).collect()
+}
+
 fn product(matrix: &Matrix<'_>, threads: usize, x: &[f32], rows: usize) -> Vec<f32> {
     let mut y = vec![f32::NAN; rows * matrix.outputs()];
     matrix.multiply(&Pool::new(threads), x, rows, &mut y, &mut MatrixWorkspace::default());
@@ -116,13 +136,13 @@ fn errors(dtype: TensorType, bytes: &[u8], inputs: usize, x: &[f32], y: &[f32], 
 
 #[test]
 fn packed_panels_hold_the_stored_values() {
-    for dtype in TensorType::ALL {
-        let Some(format) = Format::of(dtype) else { continue };
+    for (dtype, activations) in cases() {
+        let Some(format) = Format::of(dtype, activations) else { continue };
         let (outputs, inputs) = (LANES + 3, 512);
         let bytes = Numbers(7).stored(dtype, outputs, inputs);
-        let matrix =
-            Matrix::new(&view(dtype, outputs, inputs, &bytes), outputs, inputs, Isa::Scalar, &Pool::new(1));
-        let matrix = matrix.unwrap();
+        let arithmetic = Arithmetic { isa: Isa::Scalar, activations };
+        let stored = view(dtype, outputs, inputs, &bytes);
+        let matrix = Matrix::new(&stored, outputs, inputs, arithmetic, &Pool::new(1)).unwrap();
         let Packed::Integers { n_blocks, panels, .. } = &matrix.packed else { panic!("{dtype}") };
         let panel_bytes = format.panel_bytes(*n_blocks);
         let mut expected = vec![0.0; inputs];
@@ -159,7 +179,7 @@ fn nibbles_cover_every_pair_once() {
 #[test]
 fn products_equal_f64_and_do_not_depend_on_the_instruction_set() {
     let mut numbers = Numbers(99);
-    for dtype in TensorType::ALL {
+    for (dtype, activations) in cases() {
         let inputs_of: &[usize] = match dtype.block_size() {
             1 => &[1, 31, 32, 100],
             32 => &[32, 96],
@@ -170,12 +190,14 @@ fn products_equal_f64_and_do_not_depend_on_the_instruction_set() {
             {
                 let bytes = numbers.stored(dtype, outputs, inputs);
                 let x = numbers.normals(rows * inputs);
+                let rounded = as_multiplied(dtype, activations, &x, inputs);
                 let mut first: Option<Vec<f32>> = None;
                 for isa in Isa::ALL_AVAILABLE() {
                     let stored = view(dtype, outputs, inputs, &bytes);
-                    let matrix = Matrix::new(&stored, outputs, inputs, isa, &Pool::new(2)).unwrap();
+                    let arithmetic = Arithmetic { isa, activations };
+                    let matrix = Matrix::new(&stored, outputs, inputs, arithmetic, &Pool::new(2)).unwrap();
                     let y = product(&matrix, 2, &x, rows);
-                    let error = error(dtype, &bytes, inputs, &x, &y, outputs);
+                    let error = error(dtype, &bytes, inputs, &rounded, &y, outputs);
                     assert!(error < PRODUCT_TOLERANCE, "{dtype} {isa} {outputs}x{inputs} {rows}: {error:e}");
                     let first = first.get_or_insert_with(|| y.clone());
                     if dtype != TensorType::F32 {
@@ -201,8 +223,27 @@ fn mean_errors_are_far_below_those_of_bfloat16() {
         let mean = (errors.iter().map(|e| e * e).sum::<f64>() / errors.len() as f64).sqrt();
         println!("{dtype}: {mean:.1e}");
         let (integers, floats) = MEAN_TOLERANCES;
-        let limit = if matches!(Format::of(dtype), Some(Format::Word)) { floats } else { integers };
+        let format = Format::of(dtype, Activations::Sixteen);
+        let limit = if matches!(format, Some(Format::Word)) { floats } else { integers };
         assert!(mean < limit, "{dtype}: {mean:e}");
+    }
+}
+
+/// What a user of 8-bit activations accepts: the error of a product as llama.cpp has it.
+#[test]
+fn mean_errors_of_8_bit_activations() {
+    let (outputs, inputs, rows) = (64, 512, 12);
+    let mut numbers = Numbers(17);
+    for dtype in [TensorType::Q4_0, TensorType::Q4_1, TensorType::Q4K, TensorType::Q8_0] {
+        let bytes = numbers.stored(dtype, outputs, inputs);
+        let x = numbers.normals(rows * inputs);
+        let arithmetic = Arithmetic { isa: Isa::detect(), activations: Activations::Eight };
+        let stored = view(dtype, outputs, inputs, &bytes);
+        let matrix = Matrix::new(&stored, outputs, inputs, arithmetic, &Pool::new(1)).unwrap();
+        let errors = errors(dtype, &bytes, inputs, &x, &product(&matrix, 1, &x, rows), outputs);
+        let mean = (errors.iter().map(|e| e * e).sum::<f64>() / errors.len() as f64).sqrt();
+        println!("{dtype}: {mean:.1e}");
+        assert!((1e-3..8e-3).contains(&mean), "{dtype}: {mean:e}");
     }
 }
 
@@ -211,14 +252,16 @@ fn mean_errors_are_far_below_those_of_bfloat16() {
 fn long_rows_are_multiplied_range_by_range() {
     let (outputs, inputs, rows) = (70, 32 * 64 * 2 + 32, 14);
     let mut numbers = Numbers(5);
-    for dtype in [TensorType::Q4_1, TensorType::BF16, TensorType::F32] {
+    let types = [TensorType::Q4_1, TensorType::Q8_0, TensorType::BF16, TensorType::F32];
+    for (dtype, activations) in cases().filter(|(dtype, _)| types.contains(dtype)) {
         let bytes = numbers.stored(dtype, outputs, inputs);
         let x = numbers.normals(rows * inputs);
-        let isa = Isa::detect();
-        let matrix =
-            Matrix::new(&view(dtype, outputs, inputs, &bytes), outputs, inputs, isa, &Pool::new(1)).unwrap();
+        let arithmetic = Arithmetic { isa: Isa::detect(), activations };
+        let stored = view(dtype, outputs, inputs, &bytes);
+        let matrix = Matrix::new(&stored, outputs, inputs, arithmetic, &Pool::new(1)).unwrap();
         let y = product(&matrix, 3, &x, rows);
-        let error = error(dtype, &bytes, inputs, &x, &y, outputs);
+        let rounded = as_multiplied(dtype, activations, &x, inputs);
+        let error = error(dtype, &bytes, inputs, &rounded, &y, outputs);
         assert!(error < PRODUCT_TOLERANCE, "{dtype}: {error:e}");
         let alone = product(&matrix, 1, &x[inputs..2 * inputs], 1);
         assert_eq!(bits(&alone), bits(&y[outputs..2 * outputs]), "{dtype}");
@@ -230,14 +273,17 @@ fn several_matrices_share_rows_and_may_add_to_their_outputs() {
     let inputs = 256;
     let mut numbers = Numbers(3);
     let types = [TensorType::Q4K, TensorType::F32, TensorType::Q8_0];
+    let kinds = [Activations::Eight, Activations::Sixteen, Activations::Sixteen];
     let stored: Vec<_> = types.iter().map(|dtype| (*dtype, numbers.stored(*dtype, 80, inputs))).collect();
     let pool = Pool::new(2);
     for rows in [1, 5, 40] {
         let x = numbers.normals(rows * inputs);
         let matrices: Vec<Matrix<'_>> = stored
             .iter()
-            .map(|(dtype, bytes)| {
-                Matrix::new(&view(*dtype, 80, inputs, bytes), 80, inputs, Isa::detect(), &pool).unwrap()
+            .zip(kinds)
+            .map(|((dtype, bytes), activations)| {
+                let arithmetic = Arithmetic { isa: Isa::detect(), activations };
+                Matrix::new(&view(*dtype, 80, inputs, bytes), 80, inputs, arithmetic, &pool).unwrap()
             })
             .collect();
         let mut outputs = vec![vec![1.0; rows * 80]; 3];
@@ -259,7 +305,8 @@ fn several_matrices_share_rows_and_may_add_to_their_outputs() {
 fn rows_that_are_not_finite_give_nan_and_leave_the_others_alone() {
     let (outputs, inputs) = (20, 64);
     let mut numbers = Numbers(11);
-    for dtype in [TensorType::Q4_0, TensorType::F16, TensorType::F32] {
+    let types = [TensorType::Q4_0, TensorType::F16, TensorType::F32];
+    for (dtype, activations) in cases().filter(|(dtype, _)| types.contains(dtype)) {
         let bytes = numbers.stored(dtype, outputs, inputs);
         for rows in [3, 12] {
             for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
@@ -267,7 +314,8 @@ fn rows_that_are_not_finite_give_nan_and_leave_the_others_alone() {
                 x[inputs + 5] = bad;
                 for isa in Isa::ALL_AVAILABLE() {
                     let stored = view(dtype, outputs, inputs, &bytes);
-                    let matrix = Matrix::new(&stored, outputs, inputs, isa, &Pool::new(1)).unwrap();
+                    let arithmetic = Arithmetic { isa, activations };
+                    let matrix = Matrix::new(&stored, outputs, inputs, arithmetic, &Pool::new(1)).unwrap();
                     let y = product(&matrix, 1, &x, rows);
                     for (row, y) in y.chunks_exact(outputs).enumerate() {
                         let finite = y.iter().filter(|y| y.is_finite()).count();
@@ -343,7 +391,7 @@ proptest! {
     /// Any shape, from bytes at any address, with any number of threads: equal to one row alone on one thread.
     #[test]
     fn a_row_does_not_depend_on_its_neighbours_or_the_threads(
-        dtype in proptest::sample::select(TensorType::ALL.to_vec()),
+        (dtype, activations) in proptest::sample::select(cases().collect::<Vec<_>>()),
         outputs in 1usize..150,
         blocks in 1usize..4,
         tail in 0usize..32,
@@ -360,7 +408,8 @@ proptest! {
         let mut all: Option<Vec<u32>> = None;
         for isa in Isa::ALL_AVAILABLE() {
             let stored = view(dtype, outputs, inputs, &bytes[shift..]);
-            let matrix = Matrix::new(&stored, outputs, inputs, isa, &Pool::new(threads)).unwrap();
+            let arithmetic = Arithmetic { isa, activations };
+            let matrix = Matrix::new(&stored, outputs, inputs, arithmetic, &Pool::new(threads)).unwrap();
             let y = product(&matrix, threads, &x, rows);
             for row in [0, rows / 2, rows - 1] {
                 let alone = product(&matrix, 1, &x[row * inputs..][..inputs], 1);
