@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod command;
+pub mod texts;
 
 use std::path::{Path, PathBuf};
 
