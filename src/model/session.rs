@@ -105,7 +105,7 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
         };
         let mut results = Vec::new();
         let mut done = 0;
-        for chunk in tokens.chunks(self.decoder.options.prefill_chunk) {
+        for chunk in even_chunks(tokens, self.decoder.options.prefill_chunk) {
             let start = first + done;
             if self.decoder.cancel.is_some_and(Cancel::is_set) {
                 return Err(ModelError::Interrupted { index: start });
@@ -125,6 +125,13 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
         }
         Ok(results)
     }
+}
+
+/// `tokens` in as few parts of at most `most` as there can be, of nearly equal size: an engine may add up a part of a few
+/// tokens in another order, so a small last part would make results depend on where a prefill began.
+fn even_chunks(tokens: &[u32], most: usize) -> impl Iterator<Item = &[u32]> {
+    let (n, parts) = (tokens.len(), tokens.len().div_ceil(most));
+    (0..parts).map(move |part| &tokens[part * n / parts..(part + 1) * n / parts])
 }
 
 impl<E: Engine> DecoderSession<'_, E> {
@@ -237,6 +244,27 @@ impl<'a> Wanted<'a> {
             Some(at) => {
                 Err(ModelError::NonFinite { quantity, index: start + rows[at / per_row], value: values[at] })
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_even_and_lose_nothing() {
+        for (n, most) in [(0usize, 5), (1, 5), (5, 5), (6, 5), (513, 512), (1001, 10), (512 * 1000 + 1, 512)]
+        {
+            let tokens: Vec<u32> = (0..n as u32).collect();
+            let sizes: Vec<usize> = even_chunks(&tokens, most).map(<[u32]>::len).collect();
+            assert_eq!(even_chunks(&tokens, most).collect::<Vec<_>>().concat(), tokens);
+            let (least, largest) = (sizes.iter().min(), sizes.iter().max());
+            assert!(
+                least.zip(largest).is_none_or(|(a, b)| b - a <= 1 && *b <= most),
+                "{n} {most}: {sizes:?}"
+            );
+            assert_eq!(sizes.len(), n.div_ceil(most));
         }
     }
 }
