@@ -9,6 +9,7 @@ mod inspect;
 mod interrupt;
 mod lab;
 mod model_args;
+mod needle;
 mod ppl;
 mod progress;
 mod pull;
@@ -99,6 +100,7 @@ struct GlobalArgs {
 enum Command {
     Generate(generate::Args),
     Ppl(ppl::Args),
+    Needle(Box<needle::Args>),
     Inspect(inspect::Args),
     Bench(bench::Args),
     Lab(lab::Args),
@@ -192,6 +194,7 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
     let report = match command {
         Command::Generate(args) => generate::run(args, &context)?,
         Command::Ppl(args) => ppl::run(args, &context)?,
+        Command::Needle(args) => needle::run(*args, &context)?,
         Command::Inspect(args) => inspect::run(args, &context)?,
         Command::Bench(args) => bench::run(args, &context)?,
         Command::Lab(args) => lab::run(args, &context)?,

@@ -2,6 +2,7 @@
 
 pub mod document;
 pub mod gate;
+pub mod needle;
 pub mod perplexity;
 pub mod speed;
 pub mod statistics;
