@@ -10,6 +10,7 @@ mod interrupt;
 mod lab;
 mod model_args;
 mod needle;
+mod plot;
 mod ppl;
 mod progress;
 mod pull;
@@ -101,6 +102,7 @@ enum Command {
     Generate(generate::Args),
     Ppl(ppl::Args),
     Needle(Box<needle::Args>),
+    Plot(plot::Args),
     Inspect(inspect::Args),
     Bench(bench::Args),
     Lab(lab::Args),
@@ -134,6 +136,11 @@ struct Context {
     activations: Activations,
     /// Whether text may go to standard output while it is produced.
     may_stream: bool,
+    format: Format,
+    /// Where the result goes, unless to standard output.
+    output: Option<PathBuf>,
+    /// Whether figures are written beside the result.
+    writes_figures: bool,
     hub: HubOptions,
 }
 
@@ -195,6 +202,7 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
         Command::Generate(args) => generate::run(args, &context)?,
         Command::Ppl(args) => ppl::run(args, &context)?,
         Command::Needle(args) => needle::run(*args, &context)?,
+        Command::Plot(args) => plot::run(args, &context)?,
         Command::Inspect(args) => inspect::run(args, &context)?,
         Command::Bench(args) => bench::run(args, &context)?,
         Command::Lab(args) => lab::run(args, &context)?,
@@ -251,6 +259,9 @@ impl GlobalArgs {
             isa: self.isa,
             activations: self.activations,
             may_stream: self.format == Format::Table && self.output.is_none(),
+            format: self.format,
+            output: self.output.clone(),
+            writes_figures: self.figures.is_some() || self.report.is_some(),
             hub: HubOptions {
                 endpoint: environment.hub_endpoint,
                 cache_dir: environment.hub_cache,

@@ -54,6 +54,8 @@ pub struct Report {
     pub timing: Value,
     /// Running text that the table format shows instead of tables.
     pub text: Option<String>,
+    /// What the table format writes in the place of `text` and tables when it is no text.
+    pub bytes: Option<Vec<u8>>,
     /// Whether `text` already went to standard output while it was produced.
     pub streamed: bool,
     pub tables: Vec<Table>,
@@ -76,6 +78,9 @@ impl Report {
     /// # Errors
     /// A file or pipe that cannot be written.
     pub fn print(&self, format: Format, output: Option<&Path>) -> anyhow::Result<()> {
+        if let (Format::Table, Some(bytes), Some(path)) = (format, &self.bytes, output) {
+            return write_file(path, bytes);
+        }
         let text = match format {
             Format::Table if self.streamed && output.is_none() => return Ok(()),
             Format::Table => self.plain(),

@@ -167,7 +167,8 @@ impl Placed<'_> {
             .collect();
         let wanted: Vec<(f64, f64)> =
             ends.iter().zip(names).map(|(end, lines)| (end.1, lines.len() as f64 * NAME_LINE)).collect();
-        let middles = spread(&wanted, self.area.top - NAME_LINE / 2.0, self.area.bottom() + NAME_LINE / 2.0);
+        // Not above the drawing, where marks have their labels.
+        let middles = spread(&wanted, self.area.top, self.area.bottom() + NAME_LINE / 2.0);
         for (index, (lines, middle)) in names.iter().zip(middles).enumerate() {
             if lines.is_empty() {
                 continue;

@@ -13,6 +13,7 @@ mod heat_map;
 mod map_overlay;
 mod page;
 mod png;
+pub mod results;
 mod scene;
 mod svg;
 #[cfg(test)]
