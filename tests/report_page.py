@@ -120,11 +120,10 @@ class Tab:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, text="\r" if key == "Enter" else "")
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key)
 
-    def screenshot(self, path):
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        path.write_bytes(base64.b64decode(answer["data"]))
+    def screenshot(self, path, selector="h1"):
+        """What the window shows with the element at its top."""
+        self.run(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'start'}})")
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
 
 def start(browser, folder):
@@ -287,7 +286,8 @@ def main():
             check_figure(tab, "angles", ["position", "cos(angle)"])
             for scheme in ["light", "dark"]:
                 tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-                tab.screenshot(shots / f"figures-{scheme}.png")
+                for figure in ["pair", "angles", "wavelength"]:
+                    tab.screenshot(shots / f"{figure}-{scheme}.png", f"#{figure}")
             check_quiet(tab, figures)
             print("inspect")
             open_page(tab, measured)

@@ -17,8 +17,9 @@ use super::theme::Theme;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// No connection, no file, no plug-in: only what the page itself holds.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
+/// No connection, no file, no plug-in: only what the page itself holds (its empty icon is a data address).
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:";
 
 /// A table of a page.
 #[derive(Debug, Clone, Default)]
