@@ -156,6 +156,7 @@ fn without_checkpoint(head_dim: Option<usize>) -> RopeDeclaration {
     let head_dim = head_dim.unwrap_or(HEAD_DIM);
     RopeDeclaration {
         theta: THETA,
+        local_theta: None,
         rotary_dim: head_dim,
         head_dim,
         pairing: Pairing::HalfSplit,
