@@ -10,7 +10,7 @@ use ropex::cli::{Cli, Environment, describe, exit_code, run};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // SAFETY: no other thread runs yet. Candle sizes its pools by this variable and has no other setting.
-    unsafe { env::set_var("RAYON_NUM_THREADS", cli.threads().to_string()) };
+    unsafe { env::set_var("RAYON_NUM_THREADS", cli.tensor_threads().to_string()) };
     match run(cli, environment()) {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,

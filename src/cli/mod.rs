@@ -237,8 +237,18 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
 }
 
 impl Cli {
-    /// Threads that compute; `main` tells candle before the first one starts.
-    pub fn threads(&self) -> usize {
+    /// Threads inside one tensor operation; `main` tells candle before the first one starts.
+    ///
+    /// One where whole runs go side by side: threads of candle wait by spinning, and runs that share them wait for each other.
+    pub fn tensor_threads(&self) -> usize {
+        match &self.command {
+            Command::Lab(args) if args.runs_side_by_side() => 1,
+            _ => self.threads(),
+        }
+    }
+
+    /// Threads that compute.
+    fn threads(&self) -> usize {
         match self.global.threads {
             Some(threads) => usize::from(threads),
             None => std::thread::available_parallelism().map_or(1, usize::from),

@@ -29,6 +29,13 @@ enum Command {
     Check(check::Args),
 }
 
+impl Args {
+    /// Whether several runs compute at the same time, each on one thread.
+    pub fn runs_side_by_side(&self) -> bool {
+        matches!(self.command, Command::Compare(_))
+    }
+}
+
 pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     if context.device != DeviceName::Cpu {
         let error = CommandError::usage("`lab` computes on the CPU only");

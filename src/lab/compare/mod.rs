@@ -37,7 +37,7 @@ pub struct CompareRequest {
     pub windows: usize,
     /// Folder of the checkpoints, and steps from one to the next.
     pub keep: Option<(PathBuf, usize)>,
-    /// Runs side by side.
+    /// Runs side by side; candle's own pools are best sized to one thread then.
     pub workers: usize,
 }
 
