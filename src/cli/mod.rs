@@ -17,6 +17,7 @@ mod pull;
 mod report;
 mod report_files;
 mod rope_args;
+mod sweep;
 mod texts;
 mod tokenize;
 mod values;
@@ -50,6 +51,7 @@ Examples:
   ropex generate --scaling yarn --factor 4
   ropex generate --model model.gguf --scaling yarn --factor auto --prompt-file long.txt
   ropex ppl --model org/name --text book.txt --context 16k --scaling ntk --factor 2
+  ropex sweep --model model.gguf --text book.txt --scaling none,ntk,yarn --factor 2 --context 8k,16k --out sweep.jsonl
   ropex inspect --model model.gguf --scaling yarn --factor 4 --context 32k";
 
 #[derive(Debug, clap::Args)]
@@ -103,6 +105,7 @@ enum Command {
     Ppl(ppl::Args),
     Needle(Box<needle::Args>),
     Plot(plot::Args),
+    Sweep(Box<sweep::Args>),
     Inspect(inspect::Args),
     Bench(bench::Args),
     Lab(lab::Args),
@@ -203,6 +206,7 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
         Command::Ppl(args) => ppl::run(args, &context)?,
         Command::Needle(args) => needle::run(*args, &context)?,
         Command::Plot(args) => plot::run(args, &context)?,
+        Command::Sweep(args) => sweep::run(*args, &context)?,
         Command::Inspect(args) => inspect::run(args, &context)?,
         Command::Bench(args) => bench::run(args, &context)?,
         Command::Lab(args) => lab::run(args, &context)?,

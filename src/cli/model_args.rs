@@ -132,10 +132,23 @@ impl OpenModel {
         known: &[String],
         context: &Context,
     ) -> anyhow::Result<ReadyModel<'_>> {
+        context.note(&rope_line(&rope, length)?);
+        let known = [known, &rope.warnings].concat();
+        self.load_shared(rope, args, length, &known, context)
+    }
+
+    /// The same for sessions under several rotary embeddings, `rope` being one of them: nothing is said about it.
+    pub fn load_shared(
+        &self,
+        rope: RopeSettings,
+        args: (&RopeArgs, &MemoryArgs),
+        length: usize,
+        known: &[String],
+        context: &Context,
+    ) -> anyhow::Result<ReadyModel<'_>> {
         let memory = self.memory(&rope, args, length, context);
         memory.ensure_within(args.1.max_memory)?;
-        context.note(&rope_line(&rope, length)?);
-        let mut warnings = [known, &rope.warnings].concat();
+        let mut warnings = known.to_vec();
         context.warn(&warnings);
         let started = Instant::now();
         let cancel = Some(interrupt::cancel()?);

@@ -32,6 +32,16 @@ impl Progress {
         Self { bar, started: Instant::now(), shown: false, quiet }
     }
 
+    /// `total_s`: seconds of work, as they were forecast; [`Progress::update`] takes thousandths of them.
+    pub fn seconds(label: &str, total_s: f64, quiet: bool) -> Self {
+        let progress = Self::tokens(label, (total_s * 1000.0) as usize, quiet);
+        let template = "{prefix} {wide_bar} {percent} %, {eta} left {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            progress.bar.set_style(style);
+        }
+        progress
+    }
+
     /// `done`: tokens finished so far; `message`: what is known so far.
     pub fn update(&mut self, done: usize, message: String) {
         if !self.shown && !self.quiet && self.started.elapsed() > QUIET_FOR {
@@ -40,6 +50,13 @@ impl Progress {
         }
         self.bar.set_position(done as u64);
         self.bar.set_message(message);
+    }
+
+    /// A line above the bar, once it is shown.
+    pub fn say(&self, line: &str) {
+        if self.shown {
+            self.bar.suspend(|| eprintln!("{line}"));
+        }
     }
 
     pub fn finish(self) {

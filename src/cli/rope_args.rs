@@ -13,7 +13,7 @@ use crate::model::DynamicPolicy;
 use crate::named::Named;
 use crate::rope::LongRopeSelect;
 
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Rotary position embedding")]
 pub struct RopeArgs {
     /// Scaling that replaces what the checkpoint declares: none, linear, ntk, ntk-by-parts, dynamic-linear, dynamic-ntk, yarn,
@@ -76,6 +76,11 @@ pub struct RopeArgs {
 }
 
 impl RopeArgs {
+    /// No override, for commands that choose the rotary embedding in another way.
+    pub fn policies(dynamic: DynamicPolicy, allow_beyond: bool) -> Self {
+        Self { dynamic, allow_beyond, ..Self::default() }
+    }
+
     /// `--original-context`, if it is given.
     pub fn original_context(&self) -> Option<usize> {
         self.original_context

@@ -54,6 +54,18 @@ pub fn format_size(bytes: u64) -> String {
     }
 }
 
+/// `12.3 s`, `4 min 05 s` or `2 h 03 min`.
+pub fn format_duration(seconds: f64) -> String {
+    if seconds < 59.95 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds.round() as u64;
+    match whole {
+        0..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+    }
+}
+
 /// A count with its digits in groups of three: `16 384`.
 pub fn format_count(count: usize) -> String {
     let digits = count.to_string();
@@ -120,5 +132,7 @@ mod tests {
         assert_eq!(format_number(3.3338e-5), "3.33380e-5");
         assert_eq!(format_count(1048576), "1 048 576");
         assert_eq!(format_size(513 << 20), "513.0 MiB");
+        let durations = [0.04, 59.94, 59.96, 3599.4, 7384.0].map(format_duration);
+        assert_eq!(durations, ["0.0 s", "59.9 s", "1 min 00 s", "59 min 59 s", "2 h 03 min"]);
     }
 }

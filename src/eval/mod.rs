@@ -6,4 +6,5 @@ pub mod needle;
 pub mod perplexity;
 pub mod speed;
 pub mod statistics;
+pub mod sweep;
 pub mod windows;

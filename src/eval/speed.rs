@@ -21,7 +21,7 @@ impl Rate {
 }
 
 /// Ids that look like text to the engine: spread over the vocabulary, the same in every run.
-fn sample_ids(count: usize, vocab_size: usize) -> Vec<u32> {
+pub(super) fn sample_ids(count: usize, vocab_size: usize) -> Vec<u32> {
     (0..count as u64).map(|i| (i.wrapping_mul(2_654_435_761) % vocab_size as u64) as u32).collect()
 }
 

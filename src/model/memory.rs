@@ -67,3 +67,24 @@ impl MemoryPlan {
         }
     }
 }
+
+/// The most memory that this process has held so far, in bytes; `None` where the system does not tell.
+///
+/// Source: `VmHWM` in `/proc/self/status`, Linux.
+pub fn peak_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_grows_with_what_is_held() {
+        let before = peak_bytes().unwrap();
+        let held = vec![1u8; 64 << 20];
+        assert!(peak_bytes().unwrap() >= before.max(held.len() as u64));
+    }
+}
