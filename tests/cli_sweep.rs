@@ -351,6 +351,23 @@ fn gates_and_junit_speak_of_cells() {
 }
 
 #[test]
+fn needles_are_found_by_depth() {
+    let arguments = "sweep --measure needle --scaling none,yarn --factor 4 --context 256,512 --allow-beyond --digits 4 \
+        --trials 2 --depths 0,1 --quiet";
+    let object = json(arguments);
+    let cells = object["result"]["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    for cell in cells {
+        let result = &cell["result"];
+        let depths = result["by_depth"].as_array().unwrap();
+        assert_eq!(depths.len(), 2);
+        let mean = depths.iter().map(|depth| depth["likelihood"].as_f64().unwrap()).sum::<f64>() / 2.0;
+        assert!((result["needle"].as_f64().unwrap() - mean).abs() < 1e-12);
+        assert!(result["computed_tokens"].as_u64().unwrap() < result["naive_tokens"].as_u64().unwrap());
+    }
+}
+
+#[test]
 fn speed_and_memory_are_measured() {
     let object = json("sweep --measure speed,memory --context 128,256 --quiet");
     let cells = object["result"]["cells"].as_array().unwrap();

@@ -13,14 +13,16 @@ use crate::cli::texts::read_text;
 use crate::cli::values::parse_length;
 use crate::cli::{CommandError, Context};
 use crate::eval::document::Document;
+use crate::eval::needle::ScoreKind;
 use crate::eval::perplexity::PerplexityRequest;
 use crate::eval::perplexity::bos::{BosChoice, place};
 use crate::eval::statistics::bootstrap::Bootstrap;
 use crate::eval::sweep::{
-    Cell, CellId, Detail, Measure, Measurement, MemoryCell, PplCell, RopeChoice, SpeedCell, Status, Texts,
+    Cell, CellId, Detail, Measure, Measurement, MemoryCell, NeedleCell, NeedleSettings, PplCell, RopeChoice,
+    SpeedCell, Status, Texts,
 };
 use crate::eval::windows::Rule;
-use crate::model::ensure_within_limit;
+use crate::model::{DynamicPolicy, ensure_within_limit};
 use crate::named::Named;
 
 /// What is varied, by flags or by a plan.
@@ -36,7 +38,7 @@ pub struct GridArgs {
     /// Context lengths, separated by commas [default: the original context]
     #[arg(long, value_name = "TOKENS,...", value_delimiter = ',', value_parser = parse_length)]
     pub context: Vec<usize>,
-    /// What is measured in every cell, separated by commas: ppl, memory, speed [default: ppl]
+    /// What is measured in every cell, separated by commas: ppl, needle, memory, speed [default: ppl]
     #[arg(long, value_name = "MEASURES", value_delimiter = ',', value_parser = Measure::parse)]
     pub measure: Vec<Measure>,
     /// Text files for ppl, each on its own
@@ -44,6 +46,8 @@ pub struct GridArgs {
     pub text: Vec<PathBuf>,
     #[command(flatten)]
     pub ppl: PplArgs,
+    #[command(flatten)]
+    pub needle: NeedleArgs,
     /// Further rotary embeddings, from a plan.
     #[arg(skip)]
     pub ropes: Vec<RopeChoice>,
@@ -72,6 +76,38 @@ pub struct PplArgs {
     pub lossy: bool,
 }
 
+/// Needles of the measure `needle`: one number in generated prose, see `ropex needle`.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct NeedleArgs {
+    /// Depths of needles from 0 (start) to 1 (end), separated by commas [default: 0,0.5,1]
+    #[arg(long, value_name = "DEPTH,...", value_delimiter = ',')]
+    pub depths: Vec<f64>,
+    /// Repetitions of every needle with other keys and filler [default: 5]
+    #[arg(long, value_name = "N", value_parser = parse_length)]
+    pub trials: Option<usize>,
+    /// Digits of the number, 1 to 18 [default: 7]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=18))]
+    pub digits: Option<u32>,
+    /// likelihood, generation or both [default: likelihood]
+    #[arg(long, value_name = "SCORE", value_parser = ScoreKind::parse)]
+    pub score: Option<ScoreKind>,
+}
+
+impl NeedleArgs {
+    fn settings(&self, ground: &Ground<'_>, rope: &RopeSettings) -> NeedleSettings {
+        // Under these policies an earlier, longer prompt would leave its frequencies in the shared beginning.
+        let follows = rope.spec.depends_on_length() && ground.settings.0.dynamic != DynamicPolicy::Planned;
+        NeedleSettings {
+            depths: if self.depths.is_empty() { vec![0.0, 0.5, 1.0] } else { self.depths.clone() },
+            trials: self.trials.unwrap_or(5),
+            digits: self.digits.unwrap_or(7),
+            score: self.score.unwrap_or(ScoreKind::Likelihood),
+            seed: ground.context.seed,
+            share: !follows,
+        }
+    }
+}
+
 /// What all cells share.
 pub struct Ground<'a> {
     pub open: &'a OpenModel,
@@ -86,7 +122,7 @@ impl GridArgs {
     ///
     /// # Errors
     /// A [`CommandError`] of usage for settings that fit no cell; texts that cannot be read.
-    pub fn cells(&self, ground: &Ground<'_>) -> anyhow::Result<Vec<Cell<'static>>> {
+    pub fn cells<'a>(&self, ground: &Ground<'a>) -> anyhow::Result<Vec<Cell<'a>>> {
         let measures = if self.measure.is_empty() { &[Measure::Ppl][..] } else { &self.measure };
         let texts = match measures.contains(&Measure::Ppl) {
             true => self.texts(ground)?,
@@ -96,7 +132,7 @@ impl GridArgs {
         let original = ground.base.original_context.unwrap_or(ground.open.config.rope.original_context);
         let contexts = if self.context.is_empty() { &[original][..] } else { &self.context };
         let choices = self.choices(ground.base)?;
-        let mut cells: Vec<Cell<'static>> = Vec::new();
+        let mut cells: Vec<Cell<'a>> = Vec::new();
         for &context in contexts {
             for choice in &choices {
                 let rope = rope_of(choice, ground, context)?;
@@ -128,14 +164,14 @@ impl GridArgs {
         Ok(choices)
     }
 
-    fn cell(
+    fn cell<'a>(
         &self,
-        ground: &Ground<'_>,
+        ground: &Ground<'a>,
         (choice, rope): (&RopeChoice, &RopeSettings),
         measure: Measure,
         context: usize,
         texts: &Texts,
-    ) -> anyhow::Result<Cell<'static>> {
+    ) -> anyhow::Result<Cell<'a>> {
         let id = CellId {
             measure: measure.name().to_string(),
             label: choice.label.clone(),
@@ -149,15 +185,20 @@ impl GridArgs {
                 let request = self.ppl_request(ground.tokenizer, context)?;
                 let bootstrap = Bootstrap { seed: ground.context.seed, ..Bootstrap::default() };
                 let detail = Detail { trained: rope.spec.original_context, bootstrap };
-                PplCell::new(request, detail, texts).map(|cell| Box::new(cell) as Box<dyn Measurement>)
+                PplCell::new(request, detail, texts).map(|cell| Box::new(cell) as Box<dyn Measurement + 'a>)
             }
-            Measure::Memory => Ok(Box::new(MemoryCell { plan: memory }) as Box<dyn Measurement>),
-            Measure::Speed => SpeedCell::new(context).map(|cell| Box::new(cell) as Box<dyn Measurement>),
+            Measure::Memory => Ok(Box::new(MemoryCell { plan: memory }) as Box<dyn Measurement + 'a>),
+            Measure::Needle => {
+                let settings = self.needle.settings(ground, rope);
+                NeedleCell::new(&settings, context, ground.tokenizer)
+                    .map(|cell| Box::new(cell) as Box<dyn Measurement + 'a>)
+            }
+            Measure::Speed => SpeedCell::new(context).map(|cell| Box::new(cell) as Box<dyn Measurement + 'a>),
         };
         let (measurement, mut blocked) = match made {
             Ok(measurement) => (measurement, None),
             Err(reason) => {
-                let nothing: Box<dyn Measurement> = Box::new(Unmeasured(reason.clone()));
+                let nothing: Box<dyn Measurement + 'a> = Box::new(Unmeasured(reason.clone()));
                 (nothing, Some((Status::Failed, reason)))
             }
         };

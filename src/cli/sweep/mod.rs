@@ -1,5 +1,6 @@
 //! `ropex sweep`
 
+mod depths;
 mod grid;
 mod merge;
 mod output;
@@ -58,7 +59,7 @@ enum SweepCommand {
 }
 
 /// What a plan says in their place.
-const GRID_FLAGS: [&str; 11] = [
+const GRID_FLAGS: [&str; 15] = [
     "scaling",
     "factor",
     "context",
@@ -70,6 +71,10 @@ const GRID_FLAGS: [&str; 11] = [
     "max_windows",
     "markers",
     "lossy",
+    "depths",
+    "trials",
+    "digits",
+    "score",
 ];
 
 #[derive(Debug, clap::Args)]
@@ -167,12 +172,12 @@ fn run_sweep(args: SweepArgs, context: &Context) -> anyhow::Result<Report> {
 }
 
 /// The cells of a shard.
-fn part(cells: Vec<Cell<'static>>, shard: Option<Shard>) -> anyhow::Result<Vec<Cell<'static>>> {
+fn part(cells: Vec<Cell<'_>>, shard: Option<Shard>) -> anyhow::Result<Vec<Cell<'_>>> {
     let Some(shard) = shard else {
         return Ok(cells);
     };
     let count = cells.len();
-    let part: Vec<Cell<'static>> = cells
+    let part: Vec<Cell<'_>> = cells
         .into_iter()
         .enumerate()
         .filter(|(number, _)| shard.holds(*number))

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{SCHEMA, positions};
+use super::{SCHEMA, depths, positions};
 use crate::cli::model_args::OpenModel;
 use crate::cli::report::{Report, Table};
 use crate::cli::values::{format_duration, format_number, format_size};
@@ -24,7 +24,7 @@ pub fn report(records: &[Record]) -> Report {
             "cells": records.iter().map(cell_json).collect::<Value>(),
         }),
         tables: tables(records),
-        figures: positions::figures(records),
+        figures: [positions::figures(records), depths::figures(records)].concat(),
         failures: records.iter().filter(|record| record.status == Status::Failed).map(failure).collect(),
         ..Report::default()
     }
@@ -104,6 +104,20 @@ fn shown(record: &Record) -> Shown {
                 detail: format!("decode {} tokens/s", rate("decode_tokens_per_s")),
             }
         }
+        Ok(Measure::Needle) => {
+            let percent = |key: &str| {
+                result[key].as_f64().map_or("-".to_string(), |share| format!("{:.0} %", 100.0 * share))
+            };
+            Shown {
+                value: percent("needle"),
+                interval: format!("{} - {}", percent("needle_low"), percent("needle_high")),
+                detail: format!(
+                    "control {}, generation {}",
+                    percent("control"),
+                    percent("needle_generation")
+                ),
+            }
+        }
         Err(_) => Shown { value: dash(), interval: dash(), detail: dash() },
     }
 }
@@ -149,6 +163,7 @@ fn cell_metrics(measure: &str) -> &'static [&'static str] {
         Ok(Measure::Ppl) => {
             &["ppl", "nll", "nll_stderr", "bits_per_byte", "word_ppl", "tokens_scored", "effective_context"]
         }
+        Ok(Measure::Needle) => &["needle", "needle_generation"],
         Ok(Measure::Memory) => &["total_bytes"],
         Ok(Measure::Speed) | Err(_) => &[],
     }

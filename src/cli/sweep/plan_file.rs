@@ -7,10 +7,11 @@ use anyhow::Context as _;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::grid::{GridArgs, PplArgs};
+use super::grid::{GridArgs, NeedleArgs, PplArgs};
 use crate::checkpoint::rope::{Factor, Method, RopeOverrides};
 use crate::cli::CommandError;
 use crate::cli::values::parse_length;
+use crate::eval::needle::ScoreKind;
 use crate::eval::perplexity::bos::BosChoice;
 use crate::eval::sweep::{Measure, RopeChoice};
 use crate::eval::windows::Rule;
@@ -26,6 +27,7 @@ struct Plan {
     measure: Vec<Read<Choice<Measure>>>,
     text: Vec<PathBuf>,
     ppl: PplPlan,
+    needle: NeedlePlan,
     rope: Vec<RopePlan>,
 }
 
@@ -38,6 +40,15 @@ struct PplPlan {
     max_windows: Option<Read<Tokens>>,
     markers: bool,
     lossy: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct NeedlePlan {
+    depths: Vec<f64>,
+    trials: Option<Read<Tokens>>,
+    digits: Option<u32>,
+    score: Option<Read<Choice<ScoreKind>>>,
 }
 
 /// A rotary embedding in the words of a Hugging Face configuration.
@@ -129,7 +140,10 @@ fn parse(text: &str, folder: &Path) -> Result<GridArgs, String> {
     let plan: Plan = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_string())?;
     let all = |values: Vec<Read<Tokens>>| values.into_iter().map(|value| value.0.0).collect();
     let ropes = plan.rope.into_iter().map(rope_choice).collect::<Result<_, String>>()?;
-    let ppl = plan.ppl;
+    let (ppl, needle) = (plan.ppl, plan.needle);
+    if let Some(digits) = needle.digits.filter(|digits| !(1..=18).contains(digits)) {
+        return Err(format!("`digits` must be between 1 and 18, found {digits}"));
+    }
     Ok(GridArgs {
         scaling: plan.scaling.into_iter().map(|value| value.0).collect(),
         factor: plan.factor.into_iter().map(|value| value.0).collect(),
@@ -143,6 +157,12 @@ fn parse(text: &str, folder: &Path) -> Result<GridArgs, String> {
             max_windows: ppl.max_windows.map(|value| value.0.0),
             markers: ppl.markers,
             lossy: ppl.lossy,
+        },
+        needle: NeedleArgs {
+            depths: needle.depths,
+            trials: needle.trials.map(|value| value.0.0),
+            digits: needle.digits,
+            score: needle.score.map(|value| value.0.0),
         },
         ropes,
     })
@@ -200,9 +220,10 @@ mod tests {
             ("context = [0]", "must be at least 1"),
             ("context = [-5]", "`-5` is not a number of tokens"),
             ("context = [true]", "expected a text or a number"),
-            ("measure = [\"loss\"]", "unknown measure `loss`; accepted: ppl, memory, speed"),
+            ("measure = [\"loss\"]", "unknown measure `loss`; accepted: ppl, needle, memory, speed"),
             ("[ppl]\nwindow = 3", "unknown field `window`"),
             ("[ppl]\nrule = \"words\"", "unknown rule `words`"),
+            ("[needle]\ndigits = 19", "between 1 and 18, found 19"),
             ("[[rope]]\nname = \"a/b\"\nparameters = {}", "the name `a/b` may hold"),
             ("[[rope]]\nname = \"a\"", "missing field `parameters`"),
             ("context = [", "TOML parse error"),

@@ -13,6 +13,8 @@ use crate::named::Named;
 pub enum Measure {
     /// Perplexity of texts.
     Ppl,
+    /// Retrieval by depth.
+    Needle,
     /// Bytes that a run needs.
     Memory,
     /// Tokens per second.
@@ -21,11 +23,12 @@ pub enum Measure {
 
 impl Named for Measure {
     const WHAT: &'static str = "measure";
-    const ALL: &'static [Self] = &[Self::Ppl, Self::Memory, Self::Speed];
+    const ALL: &'static [Self] = &[Self::Ppl, Self::Needle, Self::Memory, Self::Speed];
 
     fn name(self) -> &'static str {
         match self {
             Measure::Ppl => "ppl",
+            Measure::Needle => "needle",
             Measure::Memory => "memory",
             Measure::Speed => "speed",
         }

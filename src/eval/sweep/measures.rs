@@ -23,7 +23,7 @@ use crate::named::Named;
 const FILLED: f64 = 0.98;
 
 /// An error and its causes in one line.
-fn explained(error: &dyn std::error::Error) -> String {
+pub(super) fn explained(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -7,12 +7,14 @@ pub mod cell;
 pub mod forecast;
 pub mod identity;
 mod measures;
+mod needle_cell;
 pub mod record;
 pub mod run;
 pub mod store;
 
 pub use cell::{CellId, Measure, RopeChoice, Shard};
 pub use measures::{Detail, MemoryCell, PplCell, SpeedCell, Texts};
+pub use needle_cell::{NeedleCell, NeedleSettings};
 pub use record::{Record, Status};
 pub use run::{Cell, Measurement, Settings, Sweep, run};
 pub use store::{Store, StoreError};
