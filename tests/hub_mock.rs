@@ -1,5 +1,7 @@
 //! Fetching from the Hub, against a server on this machine.
 
+#[path = "hub_mock/offline.rs"]
+mod offline;
 #[path = "hub_mock/server.rs"]
 mod server;
 #[path = "hub_mock/transfer.rs"]

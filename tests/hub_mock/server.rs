@@ -36,6 +36,10 @@ pub struct Site {
     pub redirect: Option<String>,
     /// Redirects say what they lead to, as those of the Hub do
     pub linked: bool,
+    /// Redirects carry a query, without which the other host refuses
+    pub signed: bool,
+    /// The repository has this name now: requests for the old one are redirected for good, by path alone
+    pub renamed: Option<String>,
     /// Answers of files break off after that many bytes; one is used up by each
     pub cuts: Vec<usize>,
     /// What the server is after the first cut
@@ -194,6 +198,15 @@ fn respond(asked: &Asked, site: &Site) -> (String, Vec<u8>) {
     let path = asked.path.split('?').next().unwrap_or_default();
     let path = path.strip_prefix(&site.base).unwrap_or("outside");
     let empty = |head: &str| (head.to_owned(), Vec::new());
+    let moved = site.renamed.as_deref().filter(|_| path.contains(REPO));
+    if let Some(name) = moved {
+        let there = path.replace(REPO, name);
+        return empty(&format!("308 Permanent Redirect\r\nlocation: {}{there}", site.base));
+    }
+    let path = site.renamed.as_deref().map_or(path.to_owned(), |name| path.replace(name, REPO));
+    if site.signed && path.starts_with("/cdn/") && !asked.path.contains("?signature=a%2Fb&expires=1") {
+        return empty("403 Forbidden");
+    }
     if let Some(status) = site.status {
         return empty(&format!("{status} Refused"));
     }
@@ -221,7 +234,8 @@ fn respond(asked: &Asked, site: &Site) -> (String, Vec<u8>) {
             let linked =
                 format!("\r\nx-linked-etag: {etag}\r\nx-linked-size: {size}\r\nx-repo-commit: {file_commit}");
             let linked = if site.linked { linked.as_str() } else { "" };
-            empty(&format!("302 Found\r\nlocation: {target}/cdn/{name}{linked}"))
+            let query = if site.signed { "?signature=a%2Fb&expires=1" } else { "" };
+            empty(&format!("302 Found\r\nlocation: {target}/cdn/{name}{query}{linked}"))
         }
         _ => send_file(asked, site, content, &format!("x-repo-commit: {file_commit}\r\netag: {etag}"), &etag),
     }

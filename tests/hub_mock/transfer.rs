@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use ropex::checkpoint::hub::{HubError, HubOptions, Limits, Pulled, pull, pull_within};
 
+use sha2::Digest;
+
 use super::server::{COMMIT, REPO, Server, Site, quick};
 
 const NAME: &str = "m.gguf";
 const BLOB: &str = "etag-m-gguf";
-const MIB: usize = 1 << 20;
 
 /// Bytes without a period that a chunk could hide.
 fn noise(size_bytes: usize) -> Vec<u8> {
@@ -127,6 +128,35 @@ fn d103_an_endpoint_may_have_a_path() {
 }
 
 #[test]
+fn d103_a_renamed_repository_is_found_by_its_old_name() {
+    let content = noise(1000);
+    for base in ["", "/mirror"] {
+        let cache = tempfile::tempdir().unwrap();
+        let renamed = Some("new-org/new-name".to_owned());
+        let hub = Server::start(Site { renamed, base: base.to_owned(), ..site(&content) });
+        let options = HubOptions { token: Some("secret".to_owned()), ..hub.options(cache.path()) };
+        assert_eq!(fetch(&options).unwrap(), content);
+        // the same host: the token goes with every request
+        assert!(hub.asked().iter().all(|asked| asked.header("authorization").is_some()));
+        assert_eq!(names_in(&blobs(cache.path())), [BLOB]);
+    }
+}
+
+#[test]
+fn d103_the_query_of_a_redirect_is_kept() {
+    let content = noise(1000);
+    for linked in [true, false] {
+        let cache = tempfile::tempdir().unwrap();
+        let cdn = Server::start(Site { signed: true, ..site(&content) });
+        let redirect = Some(format!("http://{}", cdn.address));
+        let hub = Server::start(Site { redirect, linked, signed: true, ..site(&content) });
+        assert_eq!(fetch(&hub.options(cache.path())).unwrap(), content);
+        let asked = cdn.asked();
+        assert!(asked.iter().all(|asked| asked.path.ends_with("?signature=a%2Fb&expires=1")), "{asked:?}");
+    }
+}
+
+#[test]
 fn d103_mirrors_without_head_or_metadata() {
     let content = noise(1000);
     let cache = tempfile::tempdir().unwrap();
@@ -177,15 +207,18 @@ fn d102_the_next_run_goes_on_where_the_last_one_stopped() {
 }
 
 #[test]
-fn d102_five_cuts_of_a_large_file_arrive_whole() {
-    let content = noise(9 * MIB);
+fn d102_a_file_of_50_megabytes_that_is_cut_five_times_arrives_whole_and_equal() {
+    let content = noise(50_000_000);
+    let sha256 = format!("{:x}", sha2::Sha256::digest(&content));
     let cache = tempfile::tempdir().unwrap();
     // two attempts may fail in a row; these do not count as such, because each brings more than a mebibyte
-    let cuts = vec![3 * MIB / 2; 5];
-    let hub = Server::start(Site { cuts, ..site(&content) });
+    let cuts = vec![9_000_000, 1_500_000, 12_345_678, 3_000_001, 20_000_000];
+    let etags = [(NAME.to_owned(), format!("\"{sha256}\""))].into();
+    let hub = Server::start(Site { cuts, etags, ..site(&content) });
     assert!(fetch(&hub.options(cache.path())).unwrap() == content);
     assert_eq!(hub.ranges().len(), 6);
     assert!(hub.site().cuts.is_empty());
+    assert_eq!(names_in(&blobs(cache.path())), [sha256]);
 }
 
 #[test]
