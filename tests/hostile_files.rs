@@ -5,9 +5,14 @@ use std::cell::Cell;
 use std::path::Path;
 
 use ropex::checkpoint::gguf::{Array, GgufFile, GgufProblem, TensorData, Value, encode};
+use ropex::checkpoint::rope::{RopeOverrides, in_force};
 use ropex::checkpoint::{
     Checkpoint, CheckpointError, HfConfig, ModelRef, OpenOptions, TensorType, TensorView,
 };
+use ropex::engine::KvType;
+use ropex::model::load::{EngineName, LoadOptions};
+use ropex::model::memory::MemoryPlan;
+use ropex::model::{DecoderOptions, DynamicPolicy, ModelConfig};
 
 /// Flips of random bytes per format.
 const FLIPS: usize = 4000;
@@ -268,4 +273,68 @@ fn arrays_nested_without_end_do_not_exhaust_the_stack() {
     }
     let error = GgufFile::from_bytes(bytes, "m.gguf").unwrap_err();
     assert!(matches!(*error.problem, GgufProblem::Nesting { .. }), "{error}");
+}
+
+/// Metadata of a whole model with one value replaced.
+fn sized_gguf(key: &str, value: Value) -> Vec<u8> {
+    let size = |n: u32| Value::U32(n);
+    let mut entries = vec![
+        ("general.architecture".to_owned(), Value::String("llama".into())),
+        ("llama.context_length".to_owned(), size(64)),
+        ("llama.embedding_length".to_owned(), size(8)),
+        ("llama.feed_forward_length".to_owned(), size(8)),
+        ("llama.block_count".to_owned(), size(1)),
+        ("llama.attention.head_count".to_owned(), size(1)),
+        ("llama.attention.head_count_kv".to_owned(), size(1)),
+        ("llama.attention.layer_norm_rms_epsilon".to_owned(), Value::F32(1e-5)),
+    ];
+    entries.retain(|(name, _)| name != key);
+    entries.push((key.to_owned(), value));
+    let bytes = [0; 96];
+    let tensor =
+        TensorData { name: "token_embd.weight", dtype: TensorType::F32, shape: vec![3, 8], bytes: &bytes };
+    encode(&entries, &[tensor]).unwrap()
+}
+
+fn open_memory(bytes: Vec<u8>) -> Checkpoint {
+    Checkpoint::from_gguf(GgufFile::from_bytes(bytes, "m.gguf").unwrap())
+}
+
+#[test]
+fn sizes_beyond_any_model_are_refused_by_name() {
+    for (key, name) in [
+        ("llama.block_count", "layers"),
+        ("llama.feed_forward_length", "intermediate size"),
+        ("llama.attention.head_count_kv", "key/value heads"),
+    ] {
+        let checkpoint = open_memory(sized_gguf(key, Value::U64(1 << 40)));
+        let error = ModelConfig::read(&checkpoint).unwrap_err().to_string();
+        assert!(error.contains("1099511627776"), "{name}: {error}");
+    }
+    for key in ["llama.embedding_length", "llama.attention.key_length"] {
+        let checkpoint = open_memory(sized_gguf(key, Value::U64(1 << 40)));
+        assert!(ModelConfig::read(&checkpoint).is_err(), "{key}");
+    }
+    // flags may replace what a file says of its rope, so that is refused when it is about to be used
+    let checkpoint = open_memory(sized_gguf("llama.rope.dimension_count", Value::U64(1 << 40)));
+    let rope = ModelConfig::read(&checkpoint).unwrap().rope;
+    assert!(in_force(&rope, &RopeOverrides::default(), 8).is_err());
+    assert_small_allocations();
+}
+
+/// A plan for more memory than there is says so: it does not wrap around to a little.
+#[test]
+fn memory_plans_saturate() {
+    let checkpoint = open_memory(sized_gguf("llama.block_count", Value::U32(1 << 14)));
+    let config = ModelConfig::read(&checkpoint).unwrap();
+    let rope = in_force(&config.rope, &RopeOverrides::default(), 8).unwrap();
+    for engine in [EngineName::Cpu, EngineName::Candle] {
+        for kv_type in [KvType::F32, KvType::BF16] {
+            let decoder = DecoderOptions { kv_type, prefill_chunk: 1 << 40, dynamic: DynamicPolicy::Planned };
+            let options = LoadOptions { engine, decoder, ..LoadOptions::default() };
+            let plan = |context| MemoryPlan::new(&checkpoint, &config, &rope.spec, &options, context);
+            assert!(plan(1 << 40).total_bytes() > plan(1 << 20).total_bytes(), "{engine:?}");
+            assert!(plan(1 << 40).ensure_within(Some(1 << 50)).is_err(), "{engine:?}");
+        }
+    }
 }

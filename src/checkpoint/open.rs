@@ -82,6 +82,17 @@ impl Checkpoint {
         Ok(Self { name, files, config })
     }
 
+    /// A checked GGUF file as a checkpoint, under the file's name.
+    pub fn from_gguf(file: GgufFile) -> Self {
+        Self { name: file.name().to_owned(), files: Files::Gguf(file), config: None }
+    }
+
+    /// Checked safetensors and the config that describes them, under the folder's name.
+    pub fn from_safetensors(folder: SafetensorsFolder, config: HfConfig) -> Self {
+        let name = folder.path().display().to_string();
+        Self { name, files: Files::Safetensors(folder), config: Some(config) }
+    }
+
     /// A folder without a config of its own, but with one GGUF checkpoint, stands for that checkpoint.
     fn open_folder(path: &Path, has_config: bool) -> Result<Files, CheckpointError> {
         if path.join(CONFIG_FILE).exists() {

@@ -1,9 +1,12 @@
 //! How numbers are typed on the command line and printed to people.
 
+/// Largest length that is taken: 2^40 tokens.
+const MAX_LENGTH: usize = 1 << 40;
+
 /// Tokens: `8192`, `8k` or `8K` (times 1024).
 ///
 /// # Errors
-/// Anything else, with examples of what is accepted; zero.
+/// Anything else, with examples of what is accepted; zero; more than 2^40.
 pub fn parse_length(text: &str) -> Result<usize, String> {
     let bad = || format!("`{text}` is not a number of tokens; write for example 8192 or 8k");
     let (digits, unit) = match text.strip_suffix(['k', 'K']) {
@@ -13,6 +16,7 @@ pub fn parse_length(text: &str) -> Result<usize, String> {
     let length: usize = digits.parse().map_err(|_| bad())?;
     match length.checked_mul(unit) {
         Some(0) => Err("must be at least 1".to_string()),
+        Some(length) if length > MAX_LENGTH => Err(format!("`{text}` is more than 2^40")),
         Some(length) => Ok(length),
         None => Err(bad()),
     }

@@ -8,6 +8,7 @@ use super::float8::{self, Unpacked};
 use super::index::Index;
 use super::shard::Shard;
 use super::{INDEX_FILE, SINGLE_FILE};
+use crate::checkpoint::bytes::Bytes;
 use crate::checkpoint::sidecar;
 use crate::checkpoint::tensor::TensorView;
 
@@ -39,16 +40,17 @@ impl SafetensorsFolder {
             sidecar::read(&index_path).map_err(|source| index_error(Problem::IndexRead(source)))?
         {
             let index = Index::parse(&bytes).map_err(index_error)?;
-            return Self::open_indexed(path, &index, &index_error);
+            if let Some(file) = index.shards().into_iter().find(|file| !path.join(file).exists()) {
+                return Err(index_error(Problem::ShardMissing { file: file.to_owned() }));
+            }
+            return Self::assemble(path, &index, &index_error, |file| Shard::open(&path.join(file)));
         }
         let single = path.join(SINGLE_FILE);
         if !single.exists() {
             let problem = Problem::NoWeights { found: listing(path) };
             return Err(SafetensorsError { path: path.to_owned(), problem: Box::new(problem) });
         }
-        let shard = Shard::open(&single)?;
-        let tensors = shard.tensors.keys().map(|tensor| (tensor.clone(), 0)).collect();
-        Self { path: path.to_owned(), shards: vec![shard], tensors, unpacked: BTreeMap::new() }.unpack()
+        Self::single(path, Shard::open(&single)?)
     }
 
     /// With 8-bit floats unpacked, and without their scales.
@@ -69,19 +71,51 @@ impl SafetensorsFolder {
         Ok(self)
     }
 
-    fn open_indexed(
+    /// Check weights in memory. `path` stands for the folder in messages, `index` is its index if it has one.
+    ///
+    /// # Errors
+    /// Everything in `SafetensorsProblem` that does not come from a file system.
+    pub fn from_memory(
+        path: &Path,
+        index: Option<&[u8]>,
+        mut files: BTreeMap<String, Vec<u8>>,
+    ) -> Result<Self, SafetensorsError> {
+        let index_error =
+            |problem| SafetensorsError { path: path.join(INDEX_FILE), problem: Box::new(problem) };
+        let mut take = |file: &str| {
+            let bytes = files.remove(file).ok_or_else(|| {
+                let problem = Problem::ShardMissing { file: file.to_owned() };
+                SafetensorsError { path: path.to_owned(), problem: Box::new(problem) }
+            })?;
+            Shard::check(&path.join(file), Bytes::Owned(bytes))
+        };
+        match index {
+            Some(index) => {
+                let index = Index::parse(index).map_err(index_error)?;
+                Self::assemble(path, &index, &index_error, take)
+            }
+            None => Self::single(path, take(SINGLE_FILE)?),
+        }
+    }
+
+    /// One file that has all tensors.
+    fn single(path: &Path, shard: Shard) -> Result<Self, SafetensorsError> {
+        let tensors = shard.tensors.keys().map(|tensor| (tensor.clone(), 0)).collect();
+        Self { path: path.to_owned(), shards: vec![shard], tensors, unpacked: BTreeMap::new() }.unpack()
+    }
+
+    /// All files of an index, which must agree with it. `open`: a file by name.
+    fn assemble(
         path: &Path,
         index: &Index,
         error: &dyn Fn(Problem) -> SafetensorsError,
+        mut open: impl FnMut(&str) -> Result<Shard, SafetensorsError>,
     ) -> Result<Self, SafetensorsError> {
-        let files: Vec<&str> = index.shards().into_iter().collect();
-        if let Some(file) = files.iter().find(|file| !path.join(file).exists()) {
-            return Err(error(Problem::ShardMissing { file: (*file).to_owned() }));
-        }
+        let files = index.shards();
         let mut shards = Vec::with_capacity(files.len());
         let mut tensors = BTreeMap::new();
         for (position, file) in files.into_iter().enumerate() {
-            let shard = Shard::open(&path.join(file))?;
+            let shard = open(file)?;
             let listed = |tensor: &str| index.files.get(tensor).is_some_and(|listed| listed == file);
             if let Some(tensor) = shard.tensors.keys().find(|tensor| !listed(tensor)) {
                 return Err(error(Problem::Unlisted { tensor: tensor.clone(), file: file.to_owned() }));

@@ -38,6 +38,12 @@ impl Shard {
     pub(super) fn open(path: &Path) -> Result<Self, SafetensorsError> {
         let fail = |problem| SafetensorsError { path: path.to_owned(), problem: Box::new(problem) };
         let bytes = Bytes::map(path).map_err(|source| fail(Problem::Io(source)))?;
+        Self::check(path, bytes)
+    }
+
+    /// `path` stands for the file in messages.
+    pub(super) fn check(path: &Path, bytes: Bytes) -> Result<Self, SafetensorsError> {
+        let fail = |problem| SafetensorsError { path: path.to_owned(), problem: Box::new(problem) };
         let tensors = read_header(&bytes).map_err(fail)?;
         Ok(Self { path: path.to_owned(), bytes, tensors })
     }

@@ -103,7 +103,8 @@ impl<'a> CpuEngine<'a> {
         // Residual and norm; then queries, keys, values and what attention mixes, or the two halves of the MLP; and
         // the input of a product in packed form.
         let layer = 2 * hidden + (2 * q + 2 * kv).max(2 * inner) + inner.max(hidden);
-        FLOAT * chunk as u64 * layer + head_bytes(vocab as usize, chunk) as u64
+        let chunk_bytes = (FLOAT * layer).saturating_mul(chunk as u64);
+        chunk_bytes.saturating_add(head_bytes(vocab as usize, chunk) as u64)
     }
 
     /// Packs the weights of `source` with `threads` threads for an instruction set; of `activations` what it can make use of.

@@ -15,6 +15,9 @@ use super::ModelError;
 pub use families::{Biases, Supported, supported};
 use families::{FAMILIES, Family};
 
+/// Largest number of heads, lanes or tokens of a vocabulary: far above any model, low enough to multiply.
+const MAX_SIZE: usize = 1 << 24;
+
 /// Everything in which models differ, apart from weights.
 #[derive(Debug, Clone)]
 pub struct ModelConfig {
@@ -136,6 +139,9 @@ impl ModelConfig {
         ];
         if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
             return Err(ModelError::Inconsistent(format!("{name} is 0")));
+        }
+        if let Some((name, size)) = sizes.iter().find(|(_, size)| *size > MAX_SIZE) {
+            return Err(ModelError::Inconsistent(format!("{name} is {size}, more than {MAX_SIZE}")));
         }
         if !self.n_heads.is_multiple_of(self.n_kv_heads) {
             return Err(ModelError::Inconsistent(format!(

@@ -82,7 +82,7 @@ impl LayerCache {
         Self { shape, capacity, order: shape.key_order(), keys, values }
     }
 
-    /// Bytes that [`LayerCache::new`] allocates.
+    /// Bytes that [`LayerCache::new`] allocates; sizes too large for the machine saturate.
     pub fn size_bytes(shape: &CacheShape, capacity: usize, cache_type: KvType) -> usize {
         let values = shape.key_tile() + shape.value_tile();
         let tile = match cache_type {
@@ -90,7 +90,7 @@ impl LayerCache {
             KvType::F16 | KvType::BF16 => 2 * values,
             KvType::Q8_0 => values + 4 * (shape.key_scales() + shape.value_scales()),
         };
-        tile * shape.n_kv_heads * capacity.div_ceil(TILE)
+        tile.saturating_mul(shape.n_kv_heads).saturating_mul(capacity.div_ceil(TILE))
     }
 
     pub fn shape(&self) -> &CacheShape {
