@@ -49,14 +49,14 @@ fn assert_ids(style: &str, tokenizer: &Tokenizer) {
 }
 
 #[test]
-fn tokenizer_json_gives_the_reference_ids() {
+fn d018_tokenizer_json_gives_the_reference_ids() {
     for style in STYLES {
         assert_ids(style, &from_json(style));
     }
 }
 
 #[test]
-fn gguf_metadata_gives_the_reference_ids() {
+fn d015_d016_d018_gguf_metadata_gives_the_reference_ids() {
     for style in STYLES {
         assert_ids(style, &from_gguf(style));
     }
@@ -73,7 +73,7 @@ fn both_sources_have_the_same_vocabulary_hash_and_end_ids() {
 }
 
 #[test]
-fn decoding_gives_the_text_back_at_once_and_streamed() {
+fn d027_decoding_gives_the_text_back_at_once_and_streamed() {
     let golden = golden();
     for style in STYLES {
         for tokenizer in [from_json(style), from_gguf(style)] {

@@ -13,6 +13,8 @@ use super::{Checkpoint, CheckpointError, Content, sidecar};
 const TOKENIZER_FILE: &str = "tokenizer.json";
 const TOKENIZER_CONFIG_FILE: &str = "tokenizer_config.json";
 const TEMPLATE_FILE: &str = "chat_template.jinja";
+/// Where multimodal releases keep it.
+const TEMPLATE_JSON_FILE: &str = "chat_template.json";
 
 /// Why a checkpoint's tokenizer or template cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +39,20 @@ impl LanguageError {
             Self::Checkpoint(error) => error.hint(),
             _ => None,
         }
+    }
+}
+
+impl Tokenizer {
+    /// A tokenizer.json by itself, without the files that stand beside it in a checkpoint.
+    ///
+    /// # Errors
+    /// A file that does not exist or that cannot be used, with the reason.
+    pub fn open(path: &Path) -> Result<Self, LanguageError> {
+        let bytes = sidecar::read(path).map_err(CheckpointError::from)?;
+        let bytes = bytes.ok_or_else(|| LanguageError::NotFound(path.to_owned()))?;
+        let name = path.display().to_string();
+        Self::from_tokenizer_json(&bytes, &Sidecar::default())
+            .map_err(|source| LanguageError::Tokenizer { name, source })
     }
 }
 
@@ -88,7 +104,8 @@ impl Checkpoint {
             Content::Safetensors(_) => {
                 let jinja = self.sibling_text(TEMPLATE_FILE)?;
                 let config = self.tokenizer_config()?.map(as_value);
-                ChatTemplate::from_files(jinja.as_deref(), config.as_ref())
+                let processor = self.optional_config(TEMPLATE_JSON_FILE)?.map(as_value);
+                ChatTemplate::from_files(jinja.as_deref(), &[config.as_ref(), processor.as_ref()])
             }
         };
         let name = self.name().to_owned();
@@ -96,10 +113,15 @@ impl Checkpoint {
     }
 
     fn tokenizer_config(&self) -> Result<Option<HfConfig>, CheckpointError> {
+        self.optional_config(TOKENIZER_CONFIG_FILE)
+    }
+
+    /// A JSON object beside the weights of a folder.
+    fn optional_config(&self, file_name: &str) -> Result<Option<HfConfig>, CheckpointError> {
         let Some(folder) = self.folder() else {
             return Ok(None);
         };
-        Ok(HfConfig::open_optional(&folder.join(TOKENIZER_CONFIG_FILE))?)
+        Ok(HfConfig::open_optional(&folder.join(file_name))?)
     }
 }
 

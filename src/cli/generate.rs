@@ -3,21 +3,19 @@
 use std::fs;
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::PathBuf;
-use std::time::SystemTime;
 
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::model_args::{MemoryArgs, ModelArgs, OpenModel, rope_json};
+use super::chat_args::ChatArgs;
+use super::model_args::{MemoryArgs, ModelArgs, rope_json};
 use super::progress::Progress;
 use super::report::{Report, Table};
 use super::rope_args::RopeArgs;
 use super::values::parse_length;
 use super::{CommandError, Context};
 use crate::checkpoint::ModelRef;
-use crate::checkpoint::chat_template::{Message, RenderOptions};
 use crate::checkpoint::rope::RopeSettings;
-use crate::checkpoint::tokenizer::{Bos, Markers, Tokenizer};
 use crate::demo;
 use crate::model::ensure_within_limit;
 use crate::model::generate::{GenerateRequest, Generation, Listener, SamplingOptions, StopReason, generate};
@@ -31,6 +29,7 @@ use crate::model::generate::{GenerateRequest, Generation, Listener, SamplingOpti
 Examples:
   ropex generate --scaling yarn --factor 4
   ropex generate --model model.gguf --chat --prompt 'What is the capital of France?'
+  ropex generate --model model.gguf --chat --template-var enable_thinking=false --prompt 'How many days has a year?'
   ropex generate --model model.gguf --scaling yarn --factor auto --prompt-file report.txt --max-new-tokens 400")]
 pub struct Args {
     /// Text to continue
@@ -39,12 +38,8 @@ pub struct Args {
     /// File with the text to continue
     #[arg(long, short = 'f', value_name = "FILE")]
     prompt_file: Option<PathBuf>,
-    /// Wrap the prompt as a user's message in the checkpoint's chat template
-    #[arg(long)]
-    chat: bool,
-    /// System message of the chat
-    #[arg(long, value_name = "TEXT", requires = "chat")]
-    system: Option<String>,
+    #[command(flatten)]
+    chat: ChatArgs,
     /// Stop after this many new tokens
     #[arg(long, short = 'n', value_name = "N", default_value_t = 256, value_parser = parse_length)]
     max_new_tokens: usize,
@@ -79,7 +74,7 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     let text = args.read_prompt(context)?;
     let open = args.model.open(context)?;
     let tokenizer = open.tokenizer()?;
-    let prompt = args.encode(&text, &open, &tokenizer)?;
+    let prompt = args.chat.encode(&text, &open, &tokenizer, context)?;
     if prompt.is_empty() {
         return Err(CommandError::failed("the prompt is empty: there is nothing to continue").into());
     }
@@ -195,34 +190,6 @@ impl Args {
         context.note("no prompt given: continuing a sample that is longer than the demo's trained context");
         Ok(demo::PROMPT.to_string())
     }
-
-    fn encode(&self, text: &str, open: &OpenModel, tokenizer: &Tokenizer) -> anyhow::Result<Vec<u32>> {
-        if !self.chat {
-            return Ok(tokenizer.encode(text, Bos::Auto, Markers::Text)?);
-        }
-        let Some(template) = open.checkpoint.chat_template()? else {
-            let error = CommandError::failed(format!("`{}` has no chat template", open.checkpoint.name()));
-            return Err(error.hint("leave `--chat` out to continue the prompt as plain text").into());
-        };
-        let message = |role: &str, text: &str| Message { role: role.to_owned(), content: text.to_owned() };
-        let system = self.system.iter().map(|text| message("system", text));
-        let messages: Vec<Message> = system.chain([message("user", text)]).collect();
-        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
-        let options = RenderOptions {
-            bos_token: text(tokenizer.bos()),
-            eos_token: text(tokenizer.eos().first().copied()),
-            add_generation_prompt: true,
-            now_unix_s: now_unix_s(),
-            ..RenderOptions::default()
-        };
-        let rendered = template.render(&messages, &options)?;
-        Ok(tokenizer.encode(&rendered, Bos::Auto, Markers::Special)?)
-    }
-}
-
-fn now_unix_s() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.map_or(0, |elapsed| elapsed.as_secs() as i64)
 }
 
 /// Said before the run when the limit leaves less room than was asked for.

@@ -1,6 +1,7 @@
 //! The command line: one file per command, each turning flags into a request, the library's answer into a report.
 
 mod bench;
+mod chat_args;
 mod completions;
 mod error;
 mod gate_args;

@@ -74,6 +74,25 @@ pub struct ReadyModel<'a> {
 impl ModelArgs {
     /// Opens the checkpoint (downloading it if need be) and reads its configuration.
     pub fn open(&self, context: &Context) -> anyhow::Result<OpenModel> {
+        let checkpoint = self.checkpoint(context)?;
+        let config = ModelConfig::read(&checkpoint)?;
+        Ok(OpenModel { checkpoint, config, tokenizer: self.tokenizer.clone() })
+    }
+
+    /// The tokenizer and `model` of the JSON result; whether the model itself can run does not matter.
+    pub fn tokenizer_alone(&self, context: &Context) -> anyhow::Result<(Tokenizer, Value)> {
+        let (tokenizer, name) = match (&self.model, &self.tokenizer) {
+            (None, Some(path)) => (Tokenizer::open(path)?, path.display().to_string()),
+            _ => {
+                let checkpoint = self.checkpoint(context)?;
+                (checkpoint.tokenizer(self.tokenizer.as_deref())?, checkpoint.name().to_owned())
+            }
+        };
+        let model = json!({ "name": name, "tokenizer": describe_tokenizer(&tokenizer) });
+        Ok((tokenizer, model))
+    }
+
+    fn checkpoint(&self, context: &Context) -> anyhow::Result<Checkpoint> {
         let reference = self.model.clone().unwrap_or(ModelRef::Builtin);
         if reference == ModelRef::Builtin {
             context.note("using the built-in demo checkpoint (2 million parameters, trained on 256 tokens); --model REF for another");
@@ -83,9 +102,7 @@ impl ModelArgs {
             config: self.config.clone(),
             builtin: Some((demo::NAME, demo::GGUF)),
         };
-        let checkpoint = Checkpoint::open(&reference, &options)?;
-        let config = ModelConfig::read(&checkpoint)?;
-        Ok(OpenModel { checkpoint, config, tokenizer: self.tokenizer.clone() })
+        Ok(Checkpoint::open(&reference, &options)?)
     }
 }
 
@@ -172,9 +189,13 @@ impl OpenModel {
             "architecture": self.config.architecture,
             "weights": self.checkpoint.n_weights(),
             "size_bytes": self.checkpoint.weights_bytes(),
-            "tokenizer": { "source": tokenizer.source(), "vocab_hash": tokenizer.vocab_hash() },
+            "tokenizer": describe_tokenizer(tokenizer),
         })
     }
+}
+
+fn describe_tokenizer(tokenizer: &Tokenizer) -> Value {
+    json!({ "source": tokenizer.source(), "vocab_hash": tokenizer.vocab_hash() })
 }
 
 impl ReadyModel<'_> {

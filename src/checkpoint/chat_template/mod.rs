@@ -7,6 +7,7 @@ mod generation;
 mod json;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
@@ -14,6 +15,7 @@ use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value as Json;
 
 use crate::checkpoint::gguf::{GgufError, Metadata};
+use crate::checkpoint::sidecar::{self, SidecarError};
 
 /// Name under which the engine knows the template; it has no extension, so nothing is HTML-escaped.
 const NAME: &str = "chat template";
@@ -29,13 +31,27 @@ const DEFAULT: &str = "default";
 /// Key of the template in GGUF files.
 const GGUF_KEY: &str = "tokenizer.chat_template";
 
+/// Names that a rendering sets itself, which [`RenderOptions::variables`] may not.
+pub const RESERVED_NAMES: [&str; 6] =
+    ["messages", "bos_token", "eos_token", "add_generation_prompt", "strftime_now", "raise_exception"];
+
 /// Errors of reading and running a chat template.
 #[derive(Debug, thiserror::Error)]
 pub enum ChatTemplateError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Read(#[from] SidecarError),
+
+    /// There is no such file.
+    #[error("chat template file `{}` does not exist", .0.display())]
+    NotFound(PathBuf),
+
+    /// A .json file that is not JSON or has no template.
+    #[error("`{}` must hold a JSON object with the key `chat_template`", .0.display())]
+    NoTemplate(PathBuf),
+
     /// `chat_template` is neither a text nor a list of named texts.
-    #[error(
-        "`chat_template` in tokenizer_config.json must be a text or a list of objects with `name` and `template`, found {0}"
-    )]
+    #[error("`chat_template` must be a text or a list of objects with `name` and `template`, found {0}")]
     Shape(String),
 
     /// Several named templates, none of them `default`.
@@ -145,22 +161,37 @@ impl ChatTemplate {
         Ok(Self { source: source.to_owned(), environment })
     }
 
-    /// The template of a folder: chat_template.jinja if there is one, else `chat_template` of tokenizer_config.json.
-    ///
-    /// `jinja`: contents of chat_template.jinja. Returns `None` when neither has one.
+    /// A template in a file of its own: Jinja, or, where the name ends in `.json`, the key `chat_template` of an object.
     ///
     /// # Errors
-    /// `Shape` and `NoDefault` for what tokenizer_config.json says, and those of [`ChatTemplate::new`].
+    /// `NotFound` and `Read`; for JSON `NoTemplate`, `Shape` and `NoDefault`; those of [`ChatTemplate::new`].
+    pub fn open(path: &Path) -> Result<Self, ChatTemplateError> {
+        let text = sidecar::read_text(path)?.ok_or_else(|| ChatTemplateError::NotFound(path.to_owned()))?;
+        if path.extension().is_none_or(|ending| !ending.eq_ignore_ascii_case("json")) {
+            return Self::new(&text);
+        }
+        let object: Option<Json> = serde_json::from_str(&text).ok();
+        let template = Self::from_files(None, &[object.as_ref()])?;
+        template.ok_or_else(|| ChatTemplateError::NoTemplate(path.to_owned()))
+    }
+
+    /// The template of a folder: chat_template.jinja if there is one, else the first key `chat_template`.
+    ///
+    /// `jinja`: contents of chat_template.jinja. `objects`: tokenizer_config.json and then chat_template.json, where they
+    /// exist. Returns `None` when none has one.
+    ///
+    /// # Errors
+    /// `Shape` and `NoDefault` for what the objects say, and those of [`ChatTemplate::new`].
     pub fn from_files(
         jinja: Option<&str>,
-        tokenizer_config: Option<&Json>,
+        objects: &[Option<&Json>],
     ) -> Result<Option<Self>, ChatTemplateError> {
-        let declared = match (jinja, tokenizer_config.and_then(|c| c.get("chat_template"))) {
-            (Some(source), _) => Some(source),
-            (None, None | Some(Json::Null)) => None,
-            (None, Some(value)) => Some(default_of(value)?),
-        };
-        declared.map(Self::new).transpose()
+        if let Some(source) = jinja {
+            return Self::new(source).map(Some);
+        }
+        let mut declared = objects.iter().flatten().filter_map(|object| object.get("chat_template"));
+        let declared = declared.find(|value| !value.is_null());
+        declared.map(|value| Self::new(default_of(value)?)).transpose()
     }
 
     /// The template in a GGUF file, if there is one.
@@ -238,7 +269,7 @@ fn failed(error: &Error) -> ChatTemplateError {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(cause) = source {
         if let Some(Refusal(message)) = cause.downcast_ref() {
-            return ChatTemplateError::Refused(message.clone());
+            return ChatTemplateError::Refused(printable(message));
         }
         source = cause.source();
     }
@@ -251,12 +282,18 @@ fn failed(error: &Error) -> ChatTemplateError {
 /// The engine's kind and detail, without the place, which is told apart.
 fn describe(error: &Error) -> String {
     match error.detail() {
-        Some(detail) => format!("{}: {detail}", error.kind()),
+        Some(detail) => printable(&format!("{}: {detail}", error.kind())),
         None => error.kind().to_string(),
     }
 }
 
-/// The template for ordinary conversations among those of tokenizer_config.json.
+/// A template's words for a terminal: control characters but line breaks and tabs become U+FFFD, so that it cannot steer it.
+pub fn printable(text: &str) -> String {
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// The template for ordinary conversations among those of a list.
 fn default_of(value: &Json) -> Result<&str, ChatTemplateError> {
     let shape = |v: &Json| ChatTemplateError::Shape(v.to_string().chars().take(80).collect());
     let list = match value {

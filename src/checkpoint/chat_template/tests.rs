@@ -44,7 +44,7 @@ const CHATML: &str = "{% for m in messages %}
 {% endif %}";
 
 #[test]
-fn blocks_are_trimmed_as_transformers_trims_them() {
+fn d110_blocks_are_trimmed_as_transformers_trims_them() {
     assert_eq!(
         render(CHATML, &[message("user", "Hi")]).unwrap(),
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
@@ -52,7 +52,7 @@ fn blocks_are_trimmed_as_transformers_trims_them() {
 }
 
 #[test]
-fn a_raised_exception_is_the_templates_own_refusal() {
+fn d110_a_raised_exception_is_the_templates_own_refusal() {
     let error = render(CHATML, &[message("tool", "Hi")]).unwrap_err();
     assert_eq!(error.to_string(), "the chat template refuses these messages: unknown role tool");
 }
@@ -65,7 +65,7 @@ const LLAMA3: &str =
 {%- if add_generation_prompt %}{{- '<|ASSISTANT|>' }}{% endif %}";
 
 #[test]
-fn a_llama3_like_template_writes_bos_and_the_date() {
+fn d108_d110_a_llama3_like_template_writes_bos_and_the_date() {
     assert_eq!(
         render(LLAMA3, &conversation()).unwrap(),
         "<s><|SYSTEM|>26 Jul 2024\nBe brief.<|eot_id|><|USER|>\nHi<|eot_id|><|ASSISTANT|>\nYes?<|eot_id|><|ASSISTANT|>"
@@ -85,7 +85,7 @@ const ZEPHYR: &str = "{% for m in messages %}
 {% endfor %}";
 
 #[test]
-fn a_zephyr_like_template_leaves_bos_to_the_tokenizer() {
+fn d109_a_zephyr_like_template_leaves_bos_to_the_tokenizer() {
     assert_eq!(render(ZEPHYR, &conversation()[1..2]).unwrap(), "<|user|>\nHi</s>\n<|assistant|>\n");
 }
 
@@ -98,7 +98,7 @@ const MISTRAL: &str = "{%- if messages[0].role == 'system' %}{% set system = mes
 {%- else %}{{ ' ' ~ m.content.split('</think>')[-1].lstrip() ~ eos_token }}{% endif %}{% endfor %}";
 
 #[test]
-fn a_mistral_like_template_uses_python_methods_namespaces_and_loop_controls() {
+fn d110_a_mistral_like_template_uses_python_methods_namespaces_and_loop_controls() {
     let mut messages = conversation();
     messages[2].content = "<think>Hm</think>\n\nYes?".into();
     messages.insert(2, message("user", "# a note"));
@@ -113,7 +113,7 @@ const TOOLS: &str = "{% for m in messages %}{% generation %}{{ m | tojson }}{% e
 {%- if tools is not none %} tools {% endif %}{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}";
 
 #[test]
-fn tojson_writes_what_python_writes_and_generation_marks_vanish() {
+fn d110_tojson_writes_what_python_writes_and_generation_marks_vanish() {
     let mut options = options();
     options.variables.insert("enable_thinking".into(), json!(false));
     let text = ChatTemplate::new(TOOLS).unwrap().render(&[message("user", "a\n\u{1}/")], &options).unwrap();
@@ -129,7 +129,7 @@ const MACRO: &str = "{% macro turn(m) %}<|{{ m.role }}|>{{ m.content }}<|end|>{%
 {% for m in messages | selectattr('role', 'equalto', 'user') | list %}{{ turn(m) }}{% endfor %}{{ strftime_now('%Y-%m-%d') }}";
 
 #[test]
-fn the_time_is_given_from_outside() {
+fn d110_the_time_is_given_from_outside() {
     let template = ChatTemplate::new(MACRO).unwrap();
     let at = |now_unix_s| template.render(&conversation(), &RenderOptions { now_unix_s, ..options() });
     assert_eq!(at(NOW).unwrap(), "<|user|>Hi<|end|>2024-07-26");
@@ -138,7 +138,7 @@ fn the_time_is_given_from_outside() {
 }
 
 #[test]
-fn errors_tell_the_line() {
+fn d110_errors_tell_the_line() {
     let error = ChatTemplate::new("a\n{% for %}").unwrap_err();
     assert!(matches!(error, ChatTemplateError::Syntax { line: 2, .. }), "{error}");
     for (source, expected) in [
@@ -175,15 +175,18 @@ fn hostile_templates_end() {
 #[test]
 fn the_template_is_found_where_models_keep_it() {
     let source = |config: serde_json::Value| {
-        ChatTemplate::from_files(None, Some(&config)).map(|t| t.map(|t| t.source().to_owned()))
+        ChatTemplate::from_files(None, &[Some(&config)]).map(|t| t.map(|t| t.source().to_owned()))
     };
     assert_eq!(source(json!({"chat_template": "a"})).unwrap().as_deref(), Some("a"));
     let list =
         json!({"chat_template": [{"name": "rag", "template": "r"}, {"name": "default", "template": "d"}]});
     assert_eq!(source(list.clone()).unwrap().as_deref(), Some("d"));
-    assert_eq!(ChatTemplate::from_files(Some("j"), Some(&list)).unwrap().unwrap().source(), "j");
+    assert_eq!(ChatTemplate::from_files(Some("j"), &[Some(&list)]).unwrap().unwrap().source(), "j");
     assert_eq!(source(json!({"chat_template": null})).unwrap(), None);
-    assert!(ChatTemplate::from_files(None, None).unwrap().is_none());
+    assert!(ChatTemplate::from_files(None, &[None, None]).unwrap().is_none());
+    let processor = json!({"chat_template": "p"});
+    let found = ChatTemplate::from_files(None, &[Some(&json!({"chat_template": null})), Some(&processor)]);
+    assert_eq!(found.unwrap().unwrap().source(), "p");
     let error = source(json!({"chat_template": [{"name": "rag", "template": "r"}]})).unwrap_err();
     assert_eq!(error.to_string(), "the chat templates are named `rag`; none is `default`");
     assert!(matches!(source(json!({"chat_template": 7})), Err(ChatTemplateError::Shape(_))));
@@ -194,4 +197,28 @@ fn the_template_is_found_where_models_keep_it() {
     assert_eq!(found.source(), "g");
     assert!(matches!(ChatTemplate::from_gguf(&meta(Value::U8(1))), Err(ChatTemplateError::Metadata(_))));
     assert!(ChatTemplate::from_gguf(&Metadata::default()).unwrap().is_none());
+}
+
+#[test]
+fn a_template_may_stand_in_a_file_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        ChatTemplate::open(&path)
+    };
+    assert_eq!(open("a.jinja", "{{ 1 }}").unwrap().source(), "{{ 1 }}");
+    assert_eq!(open("a.json", "{\"chat_template\": \"{{ 2 }}\"}").unwrap().source(), "{{ 2 }}");
+    for content in ["{{ 1 }}", "[]", "{}", "{\"chat_template\": null}"] {
+        let error = open("bad.json", content).unwrap_err();
+        assert!(matches!(error, ChatTemplateError::NoTemplate(_)), "{error}");
+    }
+    assert!(matches!(open("bad.jinja", "{% if %}"), Err(ChatTemplateError::Syntax { .. })));
+    std::fs::write(folder.path().join("latin1.jinja"), [0xe9]).unwrap();
+    assert!(matches!(
+        ChatTemplate::open(&folder.path().join("latin1.jinja")),
+        Err(ChatTemplateError::Read(_))
+    ));
+    let error = ChatTemplate::open(&folder.path().join("none.jinja")).unwrap_err();
+    assert!(error.to_string().contains("does not exist"), "{error}");
 }

@@ -26,9 +26,9 @@ const BOS_ID: &str = "tokenizer.ggml.bos_token_id";
 const ADD_BOS: &str = "tokenizer.ggml.add_bos_token";
 const ADD_EOS: &str = "tokenizer.ggml.add_eos_token";
 const ADD_SPACE_PREFIX: &str = "tokenizer.ggml.add_space_prefix";
+const EOS_ID: &str = "tokenizer.ggml.eos_token_id";
 /// Keys whose ids end generation.
-const END_IDS: [&str; 3] =
-    ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
+const END_IDS: [&str; 3] = [EOS_ID, "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
 
 /// What `tokenizer.ggml.token_type` says of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,6 +311,7 @@ impl Parts {
             bos,
             add_bos,
             add_eos,
+            declared_eos: vocabulary.id(meta, EOS_ID)?,
             eos: ends.into_set(),
             missing_bytes: self.missing_bytes,
             source: self.source,

@@ -48,7 +48,7 @@ impl Tokenizer {
         if start.add_eos {
             warnings.push("the tokenizer asks for an end token after every text; it is not added".to_owned());
         }
-        let eos = end_ids(&library, sidecar, pieces.len())?;
+        let (declared_eos, eos) = end_ids(&library, sidecar, pieces.len())?;
         let drops_bytes = pieces.rules.byte_level && !probe.has_unknown_token();
         let missing_bytes = if drops_bytes { pieces.missing_bytes() } else { Vec::new() };
         Ok(Self {
@@ -57,6 +57,7 @@ impl Tokenizer {
             bos: start.bos,
             add_bos: start.add_bos,
             add_eos: start.add_eos,
+            declared_eos,
             eos: eos.into_set(),
             missing_bytes,
             source: "tokenizer.json".to_owned(),
@@ -149,16 +150,19 @@ impl Start {
     }
 }
 
+/// The id that the files name as the end of a text, tokenizer_config.json before the configs, and all that end generation.
 fn end_ids(
     library: &tokenizers::Tokenizer,
     sidecar: &Sidecar<'_>,
     vocab_size: usize,
-) -> Result<EndIds, TokenizerError> {
+) -> Result<(Option<u32>, EndIds), TokenizerError> {
     let mut ends = EndIds::new(vocab_size);
     let files = [(sidecar.config, "config.json"), (sidecar.generation_config, "generation_config.json")];
+    let mut declared = None;
     for (config, file) in files {
         if let Some(config) = config {
-            ends.add_config(config, file)?;
+            let first = ends.add_config(config, file)?;
+            declared = declared.or(first);
         }
     }
     if let Some(text) = sidecar.tokenizer_config.and_then(|c| c.get("eos_token")).and_then(token_text) {
@@ -168,8 +172,9 @@ fn end_ids(
             vocab_size,
         })?;
         ends.insert(id);
+        declared = Some(id);
     }
     let added = library.get_added_vocabulary();
     ends.add_markers(|text| added.get_vocab().get(text).copied().filter(|_| added.is_special_token(text)));
-    Ok(ends)
+    Ok((declared, ends))
 }

@@ -55,6 +55,7 @@ pub struct Tokenizer {
     bos: Option<u32>,
     add_bos: bool,
     add_eos: bool,
+    declared_eos: Option<u32>,
     eos: BTreeSet<u32>,
     /// Bytes without a token, where the model would drop them.
     missing_bytes: Vec<u8>,
@@ -168,6 +169,11 @@ impl Tokenizer {
     /// Whether the tokenizer's files ask for an end token after every text. [`Tokenizer::encode`] never adds it.
     pub fn adds_eos(&self) -> bool {
         self.add_eos
+    }
+
+    /// The one token that the files name as the end of a text, if they do: what templates write as `eos_token`.
+    pub fn declared_eos(&self) -> Option<u32> {
+        self.declared_eos
     }
 
     /// Every id that ends generation.

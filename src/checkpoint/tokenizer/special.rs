@@ -48,22 +48,25 @@ impl EndIds {
         }
     }
 
-    /// Adds `eos_token_id` of a configuration object: a number, a list, or `null`.
+    /// Adds `eos_token_id` of a configuration object: a number, a list, or `null`. Returns the first one.
     ///
     /// # Errors
     /// `TokenizerError::SpecialId` for anything else, or an id outside the vocabulary.
-    pub fn add_config(&mut self, config: &Value, file: &str) -> Result<(), TokenizerError> {
+    pub fn add_config(&mut self, config: &Value, file: &str) -> Result<Option<u32>, TokenizerError> {
         let value = config.get("eos_token_id").unwrap_or(&Value::Null);
         let list = match value {
-            Value::Null => return Ok(()),
+            Value::Null => return Ok(None),
             Value::Array(list) => list.as_slice(),
             single => std::slice::from_ref(single),
         };
+        let mut first = None;
         for id in list {
             let origin = || format!("`eos_token_id` in {file}");
-            self.ids.insert(checked_id(id.as_u64(), id, origin, self.vocab_size)?);
+            let id = checked_id(id.as_u64(), id, origin, self.vocab_size)?;
+            first = first.or(Some(id));
+            self.ids.insert(id);
         }
-        Ok(())
+        Ok(first)
     }
 
     pub fn into_set(self) -> BTreeSet<u32> {

@@ -40,6 +40,35 @@ pub(super) struct Marker {
     pub rstrip: bool,
 }
 
+impl Marker {
+    fn begins_with_blank(&self) -> bool {
+        !self.control && (self.text.starts_with(' ') || self.text.starts_with(BLANK))
+    }
+
+    /// Bytes of the marker at the start of `text`. User-defined tokens are looked for once blanks are visible, so a blank
+    /// and U+2581 are the same in them; control tokens are looked for as they are written.
+    fn length_in(&self, text: &[u8]) -> Option<usize> {
+        if self.control {
+            return text.starts_with(self.text.as_bytes()).then_some(self.text.len());
+        }
+        let mut at = 0;
+        for c in self.text.chars() {
+            let rest = text.get(at..)?;
+            let blank = [" ", BLANK].into_iter().find(|blank| rest.starts_with(blank.as_bytes()));
+            let is_blank = c == ' ' || BLANK.starts_with(c);
+            at += match blank {
+                Some(blank) if is_blank => blank.len(),
+                _ => {
+                    let mut bytes = [0; 4];
+                    let written = c.encode_utf8(&mut bytes).as_bytes();
+                    rest.starts_with(written).then_some(written.len())?
+                }
+            };
+        }
+        Some(at)
+    }
+}
+
 impl SentencePiece {
     pub fn new(
         entries: HashMap<String, (u32, f32)>,
@@ -49,9 +78,14 @@ impl SentencePiece {
     ) -> Self {
         let mut by_first: HashMap<u8, Vec<Marker>> = HashMap::new();
         for marker in markers {
-            if let Some(first) = marker.text.bytes().next() {
-                by_first.entry(first).or_default().push(marker);
+            let Some(first) = marker.text.bytes().next() else {
+                continue;
+            };
+            if marker.begins_with_blank() {
+                let other = if first == b' ' { BLANK.as_bytes()[0] } else { b' ' };
+                by_first.entry(other).or_default().push(marker.clone());
             }
+            by_first.entry(first).or_default().push(marker);
         }
         for list in by_first.values_mut() {
             list.sort_by_key(|m| std::cmp::Reverse(m.text.len()));
@@ -75,7 +109,7 @@ impl SentencePiece {
         let mut at = 0;
         let mut after_marker = true;
         while at < text.len() {
-            let Some(marker) = self.marker_at(text, at, markers) else {
+            let Some((marker, length)) = self.marker_at(text, at, markers) else {
                 at += 1;
                 continue;
             };
@@ -84,7 +118,7 @@ impl SentencePiece {
             }
             ids.push(marker.id);
             after_marker = true;
-            at += marker.text.len();
+            at += length;
             if marker.rstrip {
                 let rest = text.get(at..).unwrap_or_default();
                 at += rest.len() - rest.trim_start().len();
@@ -107,14 +141,13 @@ impl SentencePiece {
         self.entries.get(token).map(|(id, _)| *id).or_else(marker).or_else(byte)
     }
 
-    /// The longest marker that begins at byte `at`. Markers begin with a whole character, so `at` is a boundary then.
-    fn marker_at(&self, text: &str, at: usize, markers: Markers) -> Option<&Marker> {
+    /// The longest marker that begins at byte `at`, and its bytes there. Markers begin with a whole character, so `at` is
+    /// a boundary then.
+    fn marker_at(&self, text: &str, at: usize, markers: Markers) -> Option<(&Marker, usize)> {
         let rest = text.as_bytes().get(at..)?;
-        self.markers
-            .get(rest.first()?)?
-            .iter()
-            .filter(|m| markers == Markers::Special || !m.control)
-            .find(|m| rest.starts_with(m.text.as_bytes()))
+        let list = self.markers.get(rest.first()?)?;
+        let mut found = list.iter().filter(|m| markers == Markers::Special || !m.control);
+        found.find_map(|m| Some((m, m.length_in(rest)?)))
     }
 
     fn encode_plain(
@@ -332,5 +365,23 @@ mod tests {
         assert!(spm.encode("<s>", Markers::Text).is_err());
         assert_eq!(spm.encode("<u>>a", Markers::Text).unwrap(), [52, 0]);
         assert_eq!(spm.encode("<u> \n a", Markers::Text).unwrap(), [51, 0]);
+    }
+
+    #[test]
+    fn blanks_of_user_defined_tokens_are_visible_or_not() {
+        let entries = [("a".to_owned(), (0, -1.0)), (BLANK.to_owned(), (1, -2.0))].into();
+        let marker = |text: &str, id, control| Marker { text: text.into(), id, control, rstrip: false };
+        let markers = vec![
+            marker("  ", 5, false),
+            marker("\u{2581}\u{2581}\u{2581}", 6, false),
+            marker("a a", 7, true),
+        ];
+        let spm = SentencePiece::new(entries, [None; 256], markers, false);
+        let ids = |text| spm.encode(text, Markers::Special).unwrap();
+        assert_eq!(ids("a  a"), [0, 5, 0]);
+        assert_eq!(ids("a\u{2581} a"), [0, 5, 0]);
+        assert_eq!(ids("a   a"), [0, 6, 0]);
+        assert_eq!(ids(" \u{2581}  a a"), [6, 1, 7]);
+        assert_eq!(ids("a\u{2581}a"), [0, 1, 0]);
     }
 }

@@ -113,7 +113,7 @@ fn spm_gguf(change: impl FnOnce(&mut Vec<(String, Value)>)) -> Metadata {
 }
 
 #[test]
-fn bos_stands_at_the_start_exactly_once() {
+fn d108_bos_stands_at_the_start_exactly_once() {
     let file = with_bos(byte_level_json(&["<s>", "</s>"]), "<s>", 257);
     let tokenizer = open(&file, &Sidecar::default()).unwrap();
     assert_eq!((tokenizer.bos(), tokenizer.adds_bos()), (Some(257), true));
@@ -152,7 +152,7 @@ fn tokenizer_config_decides_over_the_post_processor() {
 }
 
 #[test]
-fn end_ids_are_the_union_of_every_source() {
+fn d026_end_ids_are_the_union_of_every_source() {
     let file = byte_level_json(&["<|im_end|>", "</s>", "<x>", "<y>"]);
     let (config, generation) = (json!({"eos_token_id": 258}), json!({"eos_token_id": [259, 260]}));
     let tokenizer_config = json!({});
@@ -161,7 +161,12 @@ fn end_ids_are_the_union_of_every_source() {
         config: Some(&config),
         generation_config: Some(&generation),
     };
-    assert_eq!(open(&file, &sidecar).unwrap().eos(), &BTreeSet::from([257, 258, 259, 260]));
+    let tokenizer = open(&file, &sidecar).unwrap();
+    assert_eq!(tokenizer.eos(), &BTreeSet::from([257, 258, 259, 260]));
+    assert_eq!(tokenizer.declared_eos(), Some(258));
+    let tokenizer_config = json!({"eos_token": "<y>"});
+    let sidecar = Sidecar { tokenizer_config: Some(&tokenizer_config), ..sidecar };
+    assert_eq!(open(&file, &sidecar).unwrap().declared_eos(), Some(260));
     let config = json!({"eos_token_id": 261});
     let error = open(&file, &Sidecar { config: Some(&config), ..Sidecar::default() }).unwrap_err();
     assert_eq!(
@@ -182,7 +187,7 @@ fn truncation_and_padding_in_the_file_are_not_followed() {
 }
 
 #[test]
-fn a_character_split_over_tokens_is_streamed_whole() {
+fn d027_a_character_split_over_tokens_is_streamed_whole() {
     let tokenizer = open(&byte_level_json(&["<s>"]), &Sidecar::default()).unwrap();
     let mut stream = tokenizer.stream(true);
     let mut seen = Vec::new();
@@ -207,7 +212,7 @@ fn a_byte_without_a_token_is_an_error_with_its_place() {
 }
 
 #[test]
-fn a_blank_at_the_start_is_dropped_once_and_kept_in_a_continuation() {
+fn d015_d028_a_blank_at_the_start_is_dropped_once_and_kept_in_a_continuation() {
     let tokenizer = Tokenizer::from_gguf(&spm_gguf(|_| ())).unwrap();
     assert_eq!(tokenizer.encode("a a", Bos::Auto, Markers::Text).unwrap(), [1, 10]);
     // The first token holds two words: the blank between them stays.
@@ -222,7 +227,7 @@ fn a_blank_at_the_start_is_dropped_once_and_kept_in_a_continuation() {
 }
 
 #[test]
-fn gguf_flags_decide_about_bos_and_the_blank_before_text() {
+fn d017_gguf_flags_decide_about_bos_and_the_blank_before_text() {
     let off = spm_gguf(|e| {
         set(e, "add_bos_token", Value::Bool(false));
         set(e, "add_space_prefix", Value::Bool(false));
@@ -247,7 +252,7 @@ fn gguf_flags_decide_about_bos_and_the_blank_before_text() {
 }
 
 #[test]
-fn control_tokens_of_a_gguf_are_one_id_each_in_a_template_and_text_in_a_corpus() {
+fn d017_control_tokens_of_a_gguf_are_one_id_each_in_a_template_and_text_in_a_corpus() {
     let tokenizer = Tokenizer::from_gguf(&byte_level_gguf(&["<|im_start|>", "<|im_end|>"], |_| ())).unwrap();
     let text = "<|im_start|>he<|im_end|>";
     assert_eq!(tokenizer.encode(text, Bos::Auto, Markers::Special).unwrap(), [257, 256, 258]);
@@ -309,7 +314,7 @@ fn every_inconsistency_in_gguf_metadata_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_missing_pre_tokenizer_or_token_type_is_a_warning() {
+fn d016_a_missing_pre_tokenizer_or_token_type_is_a_warning() {
     let meta = byte_level_gguf(&["<s>"], |e| {
         e.retain(|(k, _)| !k.ends_with(".pre") && !k.ends_with("token_type"));
         set(e, "bos_token_id", Value::U32(257));
@@ -334,4 +339,24 @@ fn hostile_json_is_an_error_not_a_panic() {
     assert!(matches!(open(&twice, &Sidecar::default()), Err(TokenizerError::DuplicateId { id: 5, .. })));
     let outside = with_bos(byte_level_json(&["<s>"]), "<s>", 9999);
     assert!(matches!(open(&outside, &Sidecar::default()), Err(TokenizerError::SpecialId { .. })));
+}
+
+/// D028: the library's Metaspace decoder drops every blank of the first token; only the one in front may go.
+#[test]
+fn d028_the_first_token_may_hold_two_words() {
+    let mut file = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "pre_tokenizer": {"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "first", "split": false},
+        "post_processor": null,
+        "decoder": {"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "first", "split": false},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "vocab": {"\u{2581}": 0, "a": 1, "\u{2581}a": 2, "\u{2581}a\u{2581}a": 3},
+            "merges": [["\u{2581}", "a"], ["\u{2581}a", "\u{2581}a"]]},
+    });
+    let tokenizer = open(&file, &Sidecar::default()).unwrap();
+    assert_eq!(tokenizer.encode("a a", Bos::Auto, Markers::Text).unwrap(), [3]);
+    assert_eq!(tokenizer.decode(&[3, 2], true).unwrap(), "a a a");
+    file["decoder"]["prepend_scheme"] = "never".into();
+    assert_eq!(open(&file, &Sidecar::default()).unwrap().decode(&[3], true).unwrap(), " a a");
 }
