@@ -61,6 +61,15 @@ pub enum TokenizerError {
     #[error("the vocabulary has `{0}` tokens, expected 1 to {max}", max = super::MAX_VOCAB)]
     VocabSize(usize),
 
+    /// An id so high that most ids below it have no token.
+    #[error("the vocabulary has {tokens} tokens, but ids up to {}: most have no token", .size - 1)]
+    Holes {
+        /// Number of ids.
+        size: usize,
+        /// Number of tokens.
+        tokens: usize,
+    },
+
     /// The same token twice, or two tokens with one id.
     #[error("token `{token}` has the ids {first} and {second}")]
     DuplicateToken {

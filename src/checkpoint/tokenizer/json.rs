@@ -9,6 +9,9 @@ use super::probe::Probe;
 use super::special::{EndIds, checked_id, token_text};
 use super::{Encoder, MAX_VOCAB, Tokenizer, vocab_hash};
 
+/// Ids without a token that any file may have; beyond it, no more than ids with one.
+const MAX_HOLES: usize = 1 << 16;
+
 /// The files beside tokenizer.json, where there are any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sidecar<'a> {
@@ -73,6 +76,9 @@ fn tokens_by_id(library: &tokenizers::Tokenizer) -> Result<Vec<Option<String>>, 
     let size = vocab.values().max().map_or(0, |id| *id as usize + 1);
     if size == 0 || size > MAX_VOCAB {
         return Err(TokenizerError::VocabSize(size));
+    }
+    if size > MAX_HOLES + 2 * vocab.len() {
+        return Err(TokenizerError::Holes { size, tokens: vocab.len() });
     }
     let mut tokens = vec![None; size];
     for (token, id) in vocab {

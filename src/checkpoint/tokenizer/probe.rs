@@ -11,12 +11,18 @@ use serde_json::Value;
 use super::error::TokenizerError;
 use super::pieces::Rules;
 
+/// A normalizer that is a table in binary form, which the library follows without looking where it leads. Tokenizers of
+/// other model families have it.
+const COMPILED_NORMALIZER: &str = "Precompiled";
+
 /// The parts of the file that are looked at.
 #[derive(Debug, Deserialize)]
 pub(super) struct Probe {
     model: ModelProbe,
     #[serde(default)]
     decoder: Option<Value>,
+    #[serde(default)]
+    normalizer: Option<Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -53,6 +59,9 @@ impl Probe {
             part,
             found: found.to_string(),
         };
+        if probe.normalizer.as_ref().is_some_and(|found| names(found, COMPILED_NORMALIZER)) {
+            return Err(part("normalizer", &COMPILED_NORMALIZER));
+        }
         if let Some(dropout) = model.dropout.filter(|d| *d != 0.0) {
             return Err(part("dropout", &dropout));
         }
@@ -116,7 +125,9 @@ fn add_rule(decoder: &Value, rules: &mut Rules) -> Result<(), TokenizerError> {
                 .and_then(|p| p.get("String"))
                 .and_then(Value::as_str)
                 .ok_or_else(refuse)?;
-            let to = text("content").ok_or_else(refuse)?;
+            // Replacements only ever make a blank visible or a mark a blank: none makes the text longer.
+            let to =
+                text("content").filter(|to| to.len() <= from.len() && !from.is_empty()).ok_or_else(refuse)?;
             rules.replace.push((from.to_owned(), to.to_owned()));
         }
         "Strip" => {
@@ -134,6 +145,15 @@ fn add_rule(decoder: &Value, rules: &mut Rules) -> Result<(), TokenizerError> {
         _ => return Err(refuse()),
     }
     Ok(())
+}
+
+/// Whether a part of this type stands in `value` at any depth.
+fn names(value: &Value, part: &str) -> bool {
+    match value {
+        Value::Object(map) => text_type(value) == Some(part) || map.values().any(|inner| names(inner, part)),
+        Value::Array(list) => list.iter().any(|inner| names(inner, part)),
+        _ => false,
+    }
 }
 
 fn text_type(value: &Value) -> Option<&str> {
@@ -250,6 +270,12 @@ mod tests {
             assert!(message(&file).contains(key));
         }
         assert!(matches!(Probe::read(b"{"), Err(TokenizerError::Json(_))));
+        let compiled = json!({"type": "Precompiled", "precompiled_charsmap": "AAAA"});
+        let nested = json!({"type": "Sequence", "normalizers": [{"type": "NFC"}, compiled]});
+        for normalizer in [compiled, nested] {
+            let file = json!({"model": {"type": "BPE", "vocab": {}, "merges": []}, "normalizer": normalizer});
+            assert!(message(&file).contains("normalizer `Precompiled`"));
+        }
     }
 
     #[test]
@@ -268,6 +294,8 @@ mod tests {
         for bad in [
             json!({"type": "WordPiece"}),
             json!({"type": "Strip", "content": "x", "start": 1, "stop": 0}),
+            json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}),
+            json!({"type": "Replace", "pattern": {"String": ""}, "content": ""}),
             json!(7),
         ] {
             assert!(rules(bad).unwrap_err().to_string().contains("decoder"));

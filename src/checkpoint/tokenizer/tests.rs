@@ -334,6 +334,9 @@ fn hostile_json_is_an_error_not_a_panic() {
     let mut far = byte_level_json(&[]);
     far["model"]["vocab"]["zz"] = json!(u32::MAX);
     assert!(matches!(open(&far, &Sidecar::default()), Err(TokenizerError::VocabSize(_))));
+    far["model"]["vocab"]["zz"] = json!(3_000_000);
+    let error = open(&far, &Sidecar::default()).unwrap_err();
+    assert!(matches!(error, TokenizerError::Holes { size: 3_000_001, tokens: 258 }), "{error}");
     let mut twice = byte_level_json(&[]);
     twice["model"]["vocab"]["zz"] = json!(5);
     assert!(matches!(open(&twice, &Sidecar::default()), Err(TokenizerError::DuplicateId { id: 5, .. })));
