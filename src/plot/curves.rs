@@ -144,6 +144,12 @@ impl Placed<'_> {
         let highs = series.band.iter().rev().map(|(x, _, high)| self.at(*x, *high));
         let points = lows.chain(highs).collect();
         scene.shapes.push(Shape::Polygon { points, fill: Paint::Series(index), opacity: 0.18 });
+        // An interval without neighbours has no area: where they can be told apart, each is a bar as well.
+        if series.band.len() <= DOTS {
+            for (x, low, high) in &series.band {
+                scene.line(self.at(*x, *low), self.at(*x, *high), Paint::Series(index), 1.0);
+            }
+        }
     }
 
     fn curve(&self, scene: &mut Scene, index: usize, series: &Series) {
@@ -301,6 +307,24 @@ mod tests {
         assert!(blocks.windows(2).all(|pair| pair[0].1 <= pair[1].0 + 1e-9), "{blocks:?}");
         assert!(blocks[0].0 >= 0.0 && blocks[4].1 <= 105.0, "{blocks:?}");
         assert_eq!(spread(&[(50.0, 17.0)], 0.0, 100.0), [50.0]);
+    }
+
+    #[test]
+    fn an_interval_without_neighbours_is_a_bar() {
+        let mut curves = figure(vec![line("a", &[(512.0, 5.0), (1024.0, 7.0)])]);
+        let bars = |curves: &Curves| {
+            let shapes = scene(curves, &Font::new().unwrap()).unwrap().shapes;
+            let bar = |shape: &&Shape| {
+                let Shape::Line { points, paint: Paint::Series(0), width: 1.0, .. } = shape else {
+                    return false;
+                };
+                points.len() == 2 && points[0].0 == points[1].0 && points[0].1 > points[1].1
+            };
+            shapes.iter().filter(bar).count()
+        };
+        assert_eq!(bars(&curves), 0);
+        curves.series[0].band = vec![(1024.0, 6.0, 8.0)];
+        assert_eq!(bars(&curves), 1);
     }
 
     #[test]

@@ -87,7 +87,10 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         report.figures.iter().map(figure_json).collect::<anyhow::Result<_>>()?,
     );
     report.result = Value::Object(facts);
-    report.tables = vec![table::values(&report.figures)];
+    // Thousands of cells would bury the drawings of a page, which holds the numbers as JSON.
+    if matches!(context.format, Format::Csv | Format::Markdown) {
+        report.tables = vec![table::values(&report.figures)];
+    }
     finish(report, args.theme, context)
 }
 
