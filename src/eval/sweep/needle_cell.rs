@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::forecast::{Pass, Work};
 use super::measures::explained;
 use super::run::{CellError, CellProgress, Found, Measurement};
-use crate::checkpoint::tokenizer::Tokenizer;
+use crate::checkpoint::tokenizer::{Bos, Markers, Tokenizer};
 use crate::eval::needle::{
     Cell, Depths, Frame, NeedleError, NeedleRequest, NeedleResult, Retrieval, ScoreKind, Share, Source, Task,
     ValueKind, ValueMaker, plan, run,
@@ -34,6 +34,8 @@ pub struct NeedleCell<'a> {
     request: NeedleRequest,
     inputs: Value,
     answer_room: usize,
+    /// Tokens of a right or wrong answer, about.
+    candidate_tokens: usize,
 }
 
 impl<'a> NeedleCell<'a> {
@@ -65,6 +67,9 @@ impl<'a> NeedleCell<'a> {
             share: settings.share,
         };
         let answer_room = plan(tokenizer, &request).map_err(|error| explained(&error))?.answer_room;
+        let number = format!(" {}", "7".repeat(settings.digits as usize));
+        let candidate = tokenizer.encode(&number, Bos::Never, Markers::Text);
+        let candidate_tokens = candidate.map_err(|error| explained(&error))?.len();
         let inputs = json!({
             "task": "single",
             "haystack": "prose",
@@ -75,7 +80,7 @@ impl<'a> NeedleCell<'a> {
             "decoys": DECOYS,
             "shared": settings.share,
         });
-        Ok(Self { tokenizer, request, inputs, answer_room })
+        Ok(Self { tokenizer, request, inputs, answer_room, candidate_tokens })
     }
 
     fn depths(&self) -> Vec<f64> {
@@ -89,14 +94,18 @@ impl Measurement for NeedleCell<'_> {
     }
 
     /// A prompt shares what stands before its needle with the prompts whose needles stand deeper; the control is whole.
+    /// Each candidate behind it is a few tokens, read for little more than the price of writing one.
     fn work(&self) -> Work {
         let length = self.request.lengths[0] - self.answer_room;
-        let decoded = if self.request.score.generation() { self.answer_room } else { 0 };
+        let generated = if self.request.score.generation() { self.answer_room } else { 0 };
+        let candidates = if self.request.score.likelihood() { DECOYS + 1 } else { 0 };
+        let candidate_tokens = candidates * self.candidate_tokens.saturating_sub(2);
         let pass = |depth: f64| {
             let start = if self.request.share { (depth * length as f64) as usize } else { 0 };
-            Pass { start, tokens: length - start, scored: 0, decoded }
+            let prompt = Pass { start, tokens: length - start, scored: 0, decoded: generated };
+            [prompt, Pass { start: length, tokens: candidate_tokens, scored: 0, decoded: candidates }]
         };
-        let one: Vec<Pass> = std::iter::once(0.0).chain(self.depths()).map(pass).collect();
+        let one: Vec<Pass> = std::iter::once(0.0).chain(self.depths()).flat_map(pass).collect();
         Work { passes: one.repeat(self.request.trials) }
     }
 
