@@ -1,5 +1,6 @@
 //! The command line: one file per command, each turning flags into a request, the library's answer into a report.
 
+mod attention;
 mod bench;
 mod chat_args;
 mod completions;
@@ -107,6 +108,7 @@ enum Command {
     Needle(Box<needle::Args>),
     Plot(plot::Args),
     Sweep(Box<sweep::Args>),
+    Attention(attention::Args),
     Inspect(inspect::Args),
     Bench(bench::Args),
     Lab(lab::Args),
@@ -208,6 +210,7 @@ pub fn run(cli: Cli, environment: Environment) -> anyhow::Result<Outcome> {
         Command::Needle(args) => needle::run(*args, &context)?,
         Command::Plot(args) => plot::run(args, &context)?,
         Command::Sweep(args) => sweep::run(*args, &context)?,
+        Command::Attention(args) => attention::run(args, &context)?,
         Command::Inspect(args) => inspect::run(args, &context)?,
         Command::Bench(args) => bench::run(args, &context)?,
         Command::Lab(args) => lab::run(args, &context)?,

@@ -113,13 +113,17 @@ impl OpenModel {
 
     /// The rotary embedding for a run of `length` tokens.
     pub fn rope(&self, args: &RopeArgs, length: usize) -> anyhow::Result<RopeSettings> {
-        let overrides = args.overrides()?;
-        let error = match in_force(&self.config.rope, &overrides, length) {
+        self.rope_with(&args.overrides()?, length)
+    }
+
+    /// The same for overrides that are no flags of the model.
+    pub fn rope_with(&self, overrides: &RopeOverrides, length: usize) -> anyhow::Result<RopeSettings> {
+        let error = match in_force(&self.config.rope, overrides, length) {
             Ok(settings) => return Ok(settings),
             Err(error) => error,
         };
         let replaced = overrides.scaling.is_some() || overrides.rope_parameters.is_some();
-        if replaced || self.config.rope.scaling.is_ok() && overrides != RopeOverrides::default() {
+        if replaced || self.config.rope.scaling.is_ok() && *overrides != RopeOverrides::default() {
             return Err(CommandError::usage(error.to_string()).into());
         }
         let context =
@@ -241,14 +245,19 @@ pub fn rope_json(rope: &RopeSettings, length: usize) -> anyhow::Result<Value> {
     Ok(parameters)
 }
 
+/// The scaling in a few letters, such as `yarn x2`.
+pub fn rope_name(rope: &RopeSettings) -> String {
+    let factor = rope.spec.scaling.factor().map_or(String::new(), |f| format!(" x{}", format_number(f)));
+    format!("{}{factor}", rope.spec.scaling.name())
+}
+
 /// What is in force, in one line.
 pub fn rope_line(rope: &RopeSettings, length: usize) -> anyhow::Result<String> {
     let frequencies = crate::rope::frequencies(&rope.spec, length)?;
-    let factor = rope.spec.scaling.factor().map_or(String::new(), |f| format!(" x{}", format_number(f)));
     let limit = rope.limit.map_or("follows the length".to_string(), |limit| limit.to_string());
     Ok(format!(
-        "rope: {}{factor}, original context {}, theta {}, attention factor {}, limit {limit}",
-        rope.spec.scaling.name(),
+        "rope: {}, original context {}, theta {}, attention factor {}, limit {limit}",
+        rope_name(rope),
         rope.spec.original_context,
         format_number(rope.spec.theta),
         format_number(frequencies.attention_factor),

@@ -211,7 +211,8 @@ fn markdown_cell(cell: &str) -> String {
 
 fn is_number_column(table: &Table, column: usize) -> bool {
     let mut cells = table.rows.iter().filter_map(|row| row.get(column));
-    let number = |cell: &String| cell.chars().next().is_some_and(|c| c.is_ascii_digit() || c == '-');
+    let number =
+        |cell: &String| cell.chars().next().is_some_and(|c| c.is_ascii_digit() || matches!(c, '-' | '+'));
     !table.rows.is_empty() && cells.all(number)
 }
 

@@ -139,7 +139,8 @@ fn read_factors(path: &Path) -> anyhow::Result<Vec<f64>> {
     Ok(words.filter(|word| !word.is_empty()).map(number).collect::<Result<_, _>>()?)
 }
 
-fn read_parameters(argument: &str) -> anyhow::Result<Value> {
+/// A `JSON|@FILE` argument.
+pub fn read_parameters(argument: &str) -> anyhow::Result<Value> {
     let text = match argument.strip_prefix('@') {
         Some(path) => read_text(Path::new(path))?,
         None => argument.to_string(),

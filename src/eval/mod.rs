@@ -1,5 +1,6 @@
 //! Measurements on a loaded model.
 
+pub mod attention;
 pub mod document;
 pub mod gate;
 pub mod needle;
