@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 const TOLERANCE: f64 = 1e-5;
 /// The same where weights or caches of 16 bits meet values rounded to 16 bits; `engines.rs` bounds what that does to logits.
 const HALF_TOLERANCE: f64 = 1e-3;
-const MODELS: [&str; 9] = [
+const MODELS: [&str; 12] = [
     "llama",
     "llama.gguf",
     "llama-tied",
@@ -32,6 +32,9 @@ const MODELS: [&str; 9] = [
     "qwen3",
     "qwen3-bf16",
     "qwen3-f16",
+    "phi3",
+    "smollm3",
+    "gemma3",
 ];
 const LENGTH: usize = 150;
 const REQUEST: AttentionRequest = AttentionRequest { sink_tokens: 4, last_queries: None };

@@ -5,11 +5,24 @@ use crate::engine::probe::AttentionProbe;
 use crate::eval::attention::{Attention, Comparison, Statistic, Sums};
 use crate::plot::{Axis, AxisScale, Curves, Figure, HeatMap, Mark, NamedFigure, Palette, Series};
 
-/// Statistics shown as a heat map of layers and heads: file name, label of the values, fixed range.
-const MAPS: [(Statistic, &str, &str, Option<(f64, f64)>); 3] = [
-    (Statistic::Sink, "sink", "share of the first tokens", Some((0.0, 1.0))),
-    (Statistic::Distance, "distance", "mean distance (tokens)", None),
-    (Statistic::Entropy, "entropy", "entropy (nats)", None),
+/// A statistic shown as a heat map of layers and heads.
+struct Map {
+    statistic: Statistic,
+    /// In the name of the file.
+    name: &'static str,
+    label: &'static str,
+    range: Option<(f64, f64)>,
+}
+
+const MAPS: [Map; 3] = [
+    Map {
+        statistic: Statistic::Sink,
+        name: "sink",
+        label: "share of the first tokens",
+        range: Some((0.0, 1.0)),
+    },
+    Map { statistic: Statistic::Distance, name: "distance", label: "mean distance (tokens)", range: None },
+    Map { statistic: Statistic::Entropy, name: "entropy", label: "entropy (nats)", range: None },
 ];
 
 impl Output<'_> {
@@ -25,10 +38,7 @@ impl Output<'_> {
         figures
     }
 
-    fn map(
-        &self,
-        (statistic, name, label, range): &(Statistic, &str, &str, Option<(f64, f64)>),
-    ) -> NamedFigure {
+    fn map(&self, Map { statistic, name, label, range }: &Map) -> NamedFigure {
         let found = self.found;
         let title = format!("{label}, {} tokens, {}", found.tokens, self.name);
         let cells = cells(found, |layer, head| found.head(layer, head).mean(*statistic));
@@ -37,12 +47,8 @@ impl Output<'_> {
         NamedFigure::new(format!("attention-{name}"), Figure::HeatMap(map))
     }
 
-    fn difference_map(
-        &self,
-        comparison: &Comparison<'_>,
-        (statistic, name, label, _): &(Statistic, &str, &str, Option<(f64, f64)>),
-    ) -> NamedFigure {
-        let found = self.found;
+    fn difference_map(&self, comparison: &Comparison<'_>, map: &Map) -> NamedFigure {
+        let (found, Map { statistic, name, label, .. }) = (self.found, map);
         let against = self.other.map_or("", |(_, name, _)| name);
         let title = format!("{label}: {} minus {against}, {} tokens", self.name, found.tokens);
         let cells = cells(found, |layer, head| comparison.head(layer, head, *statistic));

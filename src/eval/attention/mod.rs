@@ -53,7 +53,7 @@ pub struct Attention {
 
 impl Attention {
     fn new(model: &dyn LanguageModel, first_query: usize, request: &AttentionRequest) -> Self {
-        let (n_layers, n_heads) = (model.config().n_layers, model.config().n_heads);
+        let (n_layers, n_heads) = (model.config().n_layers(), model.config().n_heads);
         Self {
             n_layers,
             n_heads,
