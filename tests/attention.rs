@@ -195,12 +195,16 @@ fn what_was_seen_before_a_cancelled_run_ended_counts() {
     let model = load(&checkpoint, config, setup.settings(LENGTH), &options).unwrap().model;
     let tokens = tokens();
     let found = attention(&*model, &tokens, &REQUEST, &mut |done, _| {
-        assert_eq!(done, 64);
+        // Three even chunks.
+        assert_eq!(done, LENGTH / 3);
         STOP.store(true, Ordering::Relaxed);
     });
     let found = found.unwrap();
     assert!(found.interrupted);
-    assert_eq!((found.tokens, found.queries(), found.head(0, 0).queries), (64, 64, 64));
+    assert_eq!(
+        (found.tokens, found.queries(), found.head(0, 0).queries),
+        (LENGTH / 3, LENGTH / 3, LENGTH as u64 / 3)
+    );
     let none = attention(&*model, &tokens, &REQUEST, &mut |_, _| ()).unwrap_err();
     assert!(matches!(none, AttentionError::Model(ModelError::Interrupted { index: 0 })), "{none}");
 }

@@ -4,7 +4,24 @@ mod common;
 
 use common::command::{failure, run, stderr, success};
 
-const COMMANDS: [&str; 7] = ["generate", "ppl", "inspect", "bench", "tokenize", "pull", "completions"];
+const COMMANDS: [&str; 16] = [
+    "generate",
+    "ppl",
+    "needle",
+    "sweep",
+    "sweep merge",
+    "attention",
+    "plot",
+    "inspect",
+    "bench",
+    "lab",
+    "lab train",
+    "lab compare",
+    "lab check",
+    "tokenize",
+    "pull",
+    "completions",
+];
 
 /// The text of `docs/cli.md`: the help of every command.
 fn reference() -> String {
