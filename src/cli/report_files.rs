@@ -183,7 +183,7 @@ mod tests {
             "<h1>ropex ppl</h1>",
             "demo &lt;b&gt;",
             "<td>tokenizer.source</td><td>gguf</td>",
-            "<td>theta</td><td>10000</td><td>--rope-theta</td>",
+            "<td>theta</td><td class=\"n\">10000</td><td>--rope-theta</td>",
             "warning: mind the gap",
             "<td>&lt;/table&gt;&lt;script&gt;</td>",
             "<figure id=\"loss\"",

@@ -172,8 +172,11 @@ fn section(table: &PageTable) -> String {
 /// Whether every cell of a column starts as a number or stands for a missing one.
 fn is_number(table: &PageTable, column: usize) -> bool {
     let mut cells = table.rows.iter().filter_map(|row| row.get(column));
-    let number =
-        |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '\u{2212}'));
+    // A flag such as `--factor` is none.
+    let number = |cell: &String| {
+        let digits = cell.strip_prefix(['-', '\u{2212}']);
+        digits == Some("") || digits.unwrap_or(cell).starts_with(|c: char| c.is_ascii_digit())
+    };
     !table.rows.is_empty() && cells.all(number)
 }
 
