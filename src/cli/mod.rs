@@ -94,7 +94,7 @@ struct GlobalArgs {
     isa: Option<Isa>,
     /// Bits of activations in the engine cpu: 8 (faster; llama.cpp's choice, but finer for queries, keys and values) or 16.
     /// It applies to Q4_0, Q4_1, Q4_K and Q8_0 weights on CPUs with AVX-512 VNNI; everything else always has 16
-    #[arg(long, global = true, value_name = "BITS", default_value = "8", value_parser = Activations::parse)]
+    #[arg(long, global = true, value_name = "BITS", default_value = "16", value_parser = Activations::parse)]
     activations: Activations,
     /// Open no network connection: use only files that are already here
     #[arg(long, global = true)]

@@ -32,9 +32,9 @@ const _: () = assert!(BLOCK as i64 * ACTIVATION_LIMIT as i64 * WEIGHT_LIMIT as i
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Activations {
     /// 15 bits, one scale per row: an error far below that of bfloat16.
+    #[default]
     Sixteen,
     /// 8 bits, one scale per 32 values, where the weights allow it: half the work. Others are multiplied as `Sixteen`.
-    #[default]
     Eight,
 }
 
