@@ -238,7 +238,7 @@ pub fn stream_panel<const R: usize>(
             // SAFETY: an `Isa` value is the promise that the CPU runs it.
             unsafe { super::bytes_avx512::stream::<F, R>(panel, n_blocks, rows, sums) }
         }),
-        _ if format.by_eight() => scalar::stream_by_eight(format, panel, n_blocks, rows, sums),
+        _ if format.by_eight() => scalar::stream(format, panel, n_blocks, rows, sums),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512Bf16Vnni => with_format!(format, F => {
             // SAFETY: an `Isa` value is the promise that the CPU runs it.

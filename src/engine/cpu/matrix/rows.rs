@@ -20,7 +20,7 @@ const ROWS_PER_PIECE: usize = 16;
 const SMALLEST_MAXIMUM: f32 = 1e-30;
 
 /// The forms in which rows are packed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forms {
     /// 15 bits
     pub words: bool,
@@ -45,7 +45,7 @@ pub struct PackedRows {
     steps: Aligned<f32>,
     /// The same rows in 8 bits.
     bytes: ByteRows,
-    forms: Option<Forms>,
+    forms: Forms,
 }
 
 /// Some blocks of one row.
@@ -70,7 +70,7 @@ impl PackedRows {
         let inputs = x.len() / rows.max(1);
         assert_eq!(x.len(), rows * inputs, "x must be [rows, inputs]");
         (self.rows, self.n_blocks) = (rows, inputs.div_ceil(BLOCK));
-        self.forms = Some(forms);
+        self.forms = forms;
         if forms.bytes {
             self.bytes.pack(pool, isa, x, rows);
         }
@@ -127,9 +127,8 @@ impl PackedRows {
     /// Blocks `first..first + n_blocks` of a row.
     pub fn row(&self, row: usize, first: usize, n_blocks: usize) -> PackedRow<'_> {
         let at = row * self.n_blocks + first;
-        let forms = self.forms.unwrap_or(Forms { words: false, bytes: false });
-        let bytes = if forms.bytes { self.bytes.row(row, first, n_blocks) } else { ByteRow::default() };
-        if !forms.words {
+        let bytes = if self.forms.bytes { self.bytes.row(row, first, n_blocks) } else { ByteRow::default() };
+        if !self.forms.words {
             return PackedRow { integers: &[], sums: &[], half_sums: &[], bytes };
         }
         PackedRow {
