@@ -6,6 +6,25 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use super::CommandError;
+use crate::checkpoint::tokenizer::Bos;
+
+/// Whether a text begins with the beginning-of-sequence token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BosChoice {
+    Auto,
+    Always,
+    Never,
+}
+
+impl From<BosChoice> for Bos {
+    fn from(choice: BosChoice) -> Bos {
+        match choice {
+            BosChoice::Auto => Bos::Auto,
+            BosChoice::Always => Bos::Always,
+            BosChoice::Never => Bos::Never,
+        }
+    }
+}
 
 /// The text of a file. `lossy`: bytes that are not UTF-8 become U+FFFD instead of an error.
 ///

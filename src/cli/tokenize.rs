@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use super::Context;
 use super::model_args::ModelArgs;
 use super::report::{Report, Table};
-use crate::checkpoint::tokenizer::{Bos, Markers, Tokenizer};
+use super::texts::BosChoice;
+use crate::checkpoint::tokenizer::{Markers, Tokenizer};
 
 /// Show the token ids of a text
 ///
@@ -39,23 +40,6 @@ pub struct Args {
     markers: bool,
     #[command(flatten)]
     model: ModelArgs,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum BosChoice {
-    Auto,
-    Always,
-    Never,
-}
-
-impl From<BosChoice> for Bos {
-    fn from(choice: BosChoice) -> Bos {
-        match choice {
-            BosChoice::Auto => Bos::Auto,
-            BosChoice::Always => Bos::Always,
-            BosChoice::Never => Bos::Never,
-        }
-    }
 }
 
 pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {

@@ -14,12 +14,13 @@ use super::model_args::{MemoryArgs, ModelArgs, OpenModel, rope_json, rope_name};
 use super::progress::Progress;
 use super::report::Report;
 use super::rope_args::{RopeArgs, read_parameters};
-use super::texts::read_text;
+use super::texts::{BosChoice, read_text};
 use super::values::parse_length;
 use super::{CommandError, Context};
 use crate::checkpoint::rope::{Factor, Method, RopeOverrides, RopeSettings};
-use crate::checkpoint::tokenizer::{Bos, Markers, Tokenizer};
+use crate::checkpoint::tokenizer::{Markers, Tokenizer};
 use crate::eval::attention::{Attention, AttentionError, AttentionRequest, Statistic, attention};
+use crate::eval::perplexity::bos::BosError;
 use crate::model::with_rope::WithRope;
 use crate::model::{LanguageModel, ensure_within_limit};
 
@@ -75,13 +76,6 @@ pub struct Args {
     rope: RopeArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum BosChoice {
-    Auto,
-    Always,
-    Never,
-}
-
 /// A value of `--against`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Against {
@@ -116,18 +110,13 @@ impl Args {
     fn tokens(&self, tokenizer: &Tokenizer, original_context: usize) -> anyhow::Result<Vec<u32>> {
         let text = read_text(&self.text, self.lossy)?;
         let name = self.text.display();
-        let bos = match self.bos {
-            BosChoice::Auto if tokenizer.adds_bos() => Bos::Always,
-            BosChoice::Auto | BosChoice::Never => Bos::Never,
-            BosChoice::Always if tokenizer.bos().is_none() => {
-                let error = CommandError::usage("the tokenizer has no beginning-of-sequence token");
-                return Err(error.hint("leave `--bos` out, or write `--bos never`").into());
-            }
-            BosChoice::Always => Bos::Always,
-        };
+        if self.bos == BosChoice::Always && tokenizer.bos().is_none() {
+            return Err(CommandError::usage(BosError::NoBos.to_string()).hint(BosError::NoBos.hint()).into());
+        }
         let markers = if self.markers { Markers::Special } else { Markers::Text };
-        let mut ids =
-            tokenizer.encode(&text, bos, markers).with_context(|| format!("cannot tokenize `{name}`"))?;
+        let mut ids = tokenizer
+            .encode(&text, self.bos.into(), markers)
+            .with_context(|| format!("cannot tokenize `{name}`"))?;
         let length = self.context.unwrap_or(original_context.min(ids.len()));
         if ids.len() < length {
             let message = format!("`{name}` has {} tokens, {length} are wanted", ids.len());
