@@ -67,7 +67,7 @@ impl<'a> Layer<'a> {
         let load = |source: &LinearSource<'a>, out, input, arithmetic| {
             Linear::load(source, (out, input), arithmetic, pool)
         };
-        // Queries and keys are sensitive: 8-bit activations cost three times as much there as in all the rest together.
+        // Queries and keys suffer most from coarse activations: they keep the finer ones.
         let exact = |source: &LinearSource<'a>, out, input| load(source, out, input, arithmetic.isa.into());
         let linear = |source: &LinearSource<'a>, out, input| load(source, out, input, arithmetic);
         let norm = |view: &TensorView<'a>, len| norm_weights(view, len, shape.norm_offset);
