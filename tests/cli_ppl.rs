@@ -51,6 +51,19 @@ fn d092_perplexity_does_not_depend_on_the_chunk() {
     }
 }
 
+/// D076: the cache's number format stands in every result, and its price can be read off.
+#[test]
+fn d076_the_cache_type_is_named_and_its_price_is_measured() {
+    let base = format!("ppl --text {TEXT} --context 256 --max-windows 2");
+    let [single, eighth] = ["f32", "q8_0"].map(|kv_type| {
+        let object = json(&format!("{base} --kv-type {kv_type}"));
+        assert_eq!(object["engine"]["kv_type"], kv_type);
+        ppl(&object)
+    });
+    println!("f32 {single:.5}, q8_0 {eighth:.5}");
+    assert!(single != eighth && (eighth / single - 1.0).abs() < 0.01, "{single} {eighth}");
+}
+
 /// D094, D093: a row per file and a pooled row over tokens, counts that add up.
 #[test]
 fn d093_d094_files_are_scored_apart_and_pooled_by_tokens() {

@@ -119,6 +119,24 @@ fn bench_reports_a_rate_for_every_length_and_depth() {
     assert!(object["result"]["decode"][0]["tokens_per_s"].as_f64().unwrap() > 0.0);
 }
 
+/// Shares of the stages and of the rest fill the time, and the work counted is the model's.
+#[test]
+fn bench_says_where_the_time_goes() {
+    let result = common::command::json("bench --prefill 64 --decode 4 --depth 32")["result"].clone();
+    assert!(result["machine"]["bytes_per_s"].as_f64().unwrap() > 1e8);
+    for row in [&result["prefill"][0], &result["decode"][0]] {
+        let stages = row["stages"].as_array().unwrap();
+        let names: Vec<&str> = stages.iter().map(|stage| stage["stage"].as_str().unwrap()).collect();
+        assert_eq!(names, ["matrices", "attention", "head", "other"]);
+        let seconds: f64 = stages.iter().map(|stage| stage["seconds"].as_f64().unwrap()).sum();
+        let elapsed = row["tokens"].as_f64().unwrap() / row["tokens_per_s"].as_f64().unwrap();
+        assert!((seconds / elapsed - 1.0).abs() < 1e-9, "{seconds} {elapsed}");
+        assert!(stages[..3].iter().all(|stage| stage["operations_per_s"].as_f64().unwrap() > 0.0));
+    }
+    let candle = common::command::json("bench --engine candle --prefill 8 --decode 1")["result"].clone();
+    assert!(candle["machine"].is_null() && candle["prefill"][0]["stages"].is_null(), "{candle}");
+}
+
 #[test]
 fn completions_are_a_script() {
     assert!(success("completions bash").contains("_ropex"));

@@ -7,10 +7,12 @@
 pub mod candle;
 pub mod cpu;
 pub mod probe;
+pub mod stages;
 
 use std::ops::Range;
 
 use self::probe::{AttentionProbe, AttentionRows};
+use self::stages::{Peaks, StageTimes};
 use crate::checkpoint::tensor::TensorView;
 use crate::named::Named;
 use crate::rope::{Pairing, Table};
@@ -205,6 +207,16 @@ pub trait Engine: Sized {
 
     /// `candle cpu`, ...: for reports.
     fn describe(&self) -> String;
+
+    /// Where the time of all calls so far went; `None`: not kept.
+    fn stage_times(&self) -> Option<StageTimes> {
+        None
+    }
+
+    /// Measures what the machine can do at most with this engine's threads; `None`: not known.
+    fn peaks(&self) -> Option<Peaks> {
+        None
+    }
 
     /// An empty cache for at most `capacity` tokens.
     fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Self::Cache, EngineError>;

@@ -5,6 +5,7 @@ use super::observe::AttentionObserver;
 use super::session::DecoderSession;
 use super::{DynamicPolicy, LanguageModel, ModelConfig, ModelError, Session};
 use crate::checkpoint::rope::RopeSettings;
+use crate::engine::stages::{Peaks, StageTimes};
 use crate::engine::{AttentionView, Engine, KeyState, KvType, LayerRotation};
 use crate::rope::{Frequencies, RopeSpec, Table, frequencies};
 
@@ -132,6 +133,14 @@ impl<E: Engine> LanguageModel for Decoder<E> {
 
     fn engine(&self) -> String {
         self.engine.describe()
+    }
+
+    fn stage_times(&self) -> Option<StageTimes> {
+        self.engine.stage_times()
+    }
+
+    fn peaks(&self) -> Option<Peaks> {
+        self.engine.peaks()
     }
 
     fn session_with(

@@ -18,6 +18,7 @@ use crate::checkpoint::rope::RopeConfigError;
 use crate::checkpoint::rope::RopeSettings;
 use crate::checkpoint::tokenizer::TokenizerError;
 use crate::engine::EngineError;
+use crate::engine::stages::{Peaks, StageTimes};
 use crate::named::Named;
 use crate::rope::RopeError;
 
@@ -125,6 +126,16 @@ pub trait LanguageModel {
 
     /// What computes, for reports.
     fn engine(&self) -> String;
+
+    /// Where the time of all passes so far went; `None`: the engine does not keep it.
+    fn stage_times(&self) -> Option<StageTimes> {
+        None
+    }
+
+    /// Measures what the machine can do at most with the engine's threads; `None`: the engine does not know.
+    fn peaks(&self) -> Option<Peaks> {
+        None
+    }
 
     /// An empty context for at most `planned_length` tokens.
     ///

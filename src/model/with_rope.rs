@@ -2,6 +2,7 @@
 
 use super::{LanguageModel, ModelConfig, ModelError, Session};
 use crate::checkpoint::rope::RopeSettings;
+use crate::engine::stages::{Peaks, StageTimes};
 
 /// Forwards to a model, with `rope` in place of its own: methods are compared without loading weights again.
 pub struct WithRope<'a> {
@@ -26,6 +27,14 @@ impl LanguageModel for WithRope<'_> {
 
     fn engine(&self) -> String {
         self.model.engine()
+    }
+
+    fn stage_times(&self) -> Option<StageTimes> {
+        self.model.stage_times()
+    }
+
+    fn peaks(&self) -> Option<Peaks> {
+        self.model.peaks()
     }
 
     fn session_with(

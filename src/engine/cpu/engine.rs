@@ -12,11 +12,13 @@ use super::matrix::{
     Activations, Arithmetic, MatrixWorkspace, Product, head_bytes, multiply_many, packed_bytes,
 };
 use super::norm::{rms_norm, rms_norm_in_place};
+use super::peak::peaks;
 use super::pool::Pool;
 use super::rotate::{HeadLayout, rotate};
 use super::rows::for_each_rows;
 use crate::checkpoint::tensor::TensorView;
 use crate::engine::probe::{AttentionProbe, AttentionRows};
+use crate::engine::stages::{Peaks, Stage, StageClock, StageTimes};
 use crate::engine::{
     Activation, AttentionView, Engine, EngineError, KeyState, KvType, ModelShape, ModelSource,
 };
@@ -36,6 +38,7 @@ pub struct CpuEngine<'a> {
     /// `None`: tied to the embedding.
     head: Option<Linear<'a>>,
     scratch: RefCell<Scratch>,
+    clock: StageClock,
 }
 
 /// Values from which on a buffer is kept: the allocator gives smaller ones back quickly, and warm.
@@ -135,6 +138,7 @@ impl<'a> CpuEngine<'a> {
             layers,
             head,
             scratch: RefCell::new(scratch),
+            clock: StageClock::default(),
             shape,
             isa,
             activations: arithmetic.activations,
@@ -195,14 +199,30 @@ impl<'a> CpuEngine<'a> {
         });
     }
 
+    fn multiply(&self, x: &[f32], rows: usize, products: &mut [Product<'_, '_, '_>], stage: Stage) {
+        let (mut operations, mut bytes) = (0.0, 0.0);
+        for Product { matrix, .. } in products.iter() {
+            operations += 2.0 * rows as f64 * matrix.outputs() as f64 * matrix.inputs() as f64;
+            bytes += matrix.size_bytes() as f64;
+        }
+        let scratch = &mut self.scratch.borrow_mut().matrix;
+        self.clock.time(stage, operations, bytes, || multiply_many(&self.pool, x, rows, products, scratch));
+    }
+
     /// Products of one input with several matrices, each with its bias.
-    fn project<const N: usize>(&self, x: &[f32], rows: usize, linears: [&Linear<'a>; N]) -> [Vec<f32>; N] {
+    fn project<const N: usize>(
+        &self,
+        x: &[f32],
+        rows: usize,
+        linears: [&Linear<'a>; N],
+        stage: Stage,
+    ) -> [Vec<f32>; N] {
         let mut outputs = linears.map(|linear| self.take(rows * linear.matrix.outputs()));
         let mut products = Vec::with_capacity(N);
         for (linear, y) in linears.iter().zip(&mut outputs) {
             products.push(Product { matrix: &linear.matrix, y, accumulate: false });
         }
-        multiply_many(&self.pool, x, rows, &mut products, &mut self.scratch.borrow_mut().matrix);
+        self.multiply(x, rows, &mut products, stage);
         for (linear, y) in linears.iter().zip(&mut outputs) {
             self.add_bias(y, &linear.bias);
         }
@@ -212,8 +232,7 @@ impl<'a> CpuEngine<'a> {
     /// hidden += x W^T + bias
     fn accumulate(&self, x: &[f32], linear: &Linear<'a>, hidden: &mut Hidden) {
         let product = Product { matrix: &linear.matrix, y: &mut hidden.values, accumulate: true };
-        let scratch = &mut self.scratch.borrow_mut().matrix;
-        multiply_many(&self.pool, x, hidden.tokens, &mut [product], scratch);
+        self.multiply(x, hidden.tokens, &mut [product], Stage::Matrices);
         self.add_bias(&mut hidden.values, &linear.bias);
     }
 
@@ -234,7 +253,7 @@ impl<'a> CpuEngine<'a> {
     /// hidden += x W^T + bias, the sum normed before it is added where `norm` is given.
     fn accumulate_normed(&self, x: &[f32], linear: &Linear<'a>, norm: Option<&[f32]>, hidden: &mut Hidden) {
         let Some(norm) = norm else { return self.accumulate(x, linear, hidden) };
-        let [mut added] = self.project(x, hidden.tokens, [linear]);
+        let [mut added] = self.project(x, hidden.tokens, [linear], Stage::Matrices);
         let (isa, width, epsilon) = (self.isa, norm.len(), self.shape.rms_norm_eps as f32);
         for_each_rows(&self.pool, &mut added, width, |_, rows| rms_norm_in_place(isa, rows, norm, epsilon));
         for_each_rows(&self.pool, &mut hidden.values, width, |first, rows| {
@@ -279,6 +298,14 @@ impl<'a> Engine for CpuEngine<'a> {
         format!("cpu, {}, weights packed, {}-bit activations", self.isa, self.activations.name())
     }
 
+    fn stage_times(&self) -> Option<StageTimes> {
+        Some(self.clock.read())
+    }
+
+    fn peaks(&self) -> Option<Peaks> {
+        Some(peaks(self.isa, &self.pool))
+    }
+
     fn new_cache(&self, capacity: usize, kv_type: KvType) -> Result<Cache, EngineError> {
         let layer = |_| LayerCache::new(cache_shape(&self.shape), capacity, kv_type);
         Ok(Cache { layers: (0..self.shape.n_layers()).map(layer).collect() })
@@ -303,7 +330,8 @@ impl<'a> Engine for CpuEngine<'a> {
     fn project_qkv(&self, layer: usize, hidden: &Hidden) -> Result<Heads, EngineError> {
         let weights = &self.layers[layer];
         let x = self.normed(&hidden.values, &weights.attention_norm);
-        let [mut q, mut k, v] = self.project(&x, hidden.tokens, [&weights.q, &weights.k, &weights.v]);
+        let projections = [&weights.q, &weights.k, &weights.v];
+        let [mut q, mut k, v] = self.project(&x, hidden.tokens, projections, Stage::Matrices);
         self.give_back([x]);
         if let Some(norm) = &weights.q_norm {
             self.norm_heads(&mut q, norm);
@@ -349,7 +377,10 @@ impl<'a> Engine for CpuEngine<'a> {
         let problem = self.problem(&view);
         let mut mixed = self.take(heads.q.len());
         let isa = attention_isa(self.isa, &cache.layers[layer]);
-        attend(isa, &self.pool, &problem, &mut self.scratch.borrow_mut().attention, &mut mixed);
+        let (operations, bytes) = (problem.operations(), problem.bytes());
+        self.clock.time(Stage::Attention, operations, bytes, || {
+            attend(isa, &self.pool, &problem, &mut self.scratch.borrow_mut().attention, &mut mixed);
+        });
         let weights = &self.layers[layer];
         self.accumulate_normed(&mixed, &weights.o, weights.post_attention_norm.as_deref(), &mut hidden);
         self.give_back([mixed, heads.q, heads.k, heads.v]);
@@ -368,7 +399,7 @@ impl<'a> Engine for CpuEngine<'a> {
     fn mlp(&self, layer: usize, mut hidden: Hidden) -> Result<Hidden, EngineError> {
         let weights = &self.layers[layer];
         let x = self.normed(&hidden.values, &weights.mlp_norm);
-        let [mut gate, up] = self.project(&x, hidden.tokens, [&weights.gate, &weights.up]);
+        let [mut gate, up] = self.project(&x, hidden.tokens, [&weights.gate, &weights.up], Stage::Matrices);
         let (isa, width, activation) = (self.isa, self.shape.intermediate_size, self.shape.activation);
         for_each_rows(&self.pool, &mut gate, width, |first, rows| {
             let up = &up[first * width..][..rows.len()];
@@ -384,7 +415,7 @@ impl<'a> Engine for CpuEngine<'a> {
 
     fn logits(&self, hidden: &Hidden, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
         let x = self.normed_rows(hidden, rows);
-        let [logits] = self.project(&x, rows.len(), [self.head()]);
+        let [logits] = self.project(&x, rows.len(), [self.head()], Stage::Head);
         self.give_back([x]);
         Ok(logits)
     }
@@ -392,7 +423,10 @@ impl<'a> Engine for CpuEngine<'a> {
     fn log_probs(&self, hidden: &Hidden, rows: &[usize], targets: &[u32]) -> Result<Vec<f32>, EngineError> {
         let x = self.normed_rows(hidden, rows);
         let head = &self.head().matrix;
-        let found = head.log_probs(&self.pool, &x, targets, &mut self.scratch.borrow_mut().matrix);
+        let operations = 2.0 * rows.len() as f64 * head.outputs() as f64 * head.inputs() as f64;
+        let found = self.clock.time(Stage::Head, operations, head.size_bytes() as f64, || {
+            head.log_probs(&self.pool, &x, targets, &mut self.scratch.borrow_mut().matrix)
+        });
         self.give_back([x]);
         Ok(found)
     }

@@ -4,17 +4,19 @@
 //! - [`pool`]: the threads.
 //! - [`aligned`]: buffers on cache lines.
 //! - [`matrix`]: products with weights of every number format.
+//! - [`cache`], [`attention`]: keys and values, and what queries make of them.
 
 mod activation;
 pub mod aligned;
-mod attention;
-mod cache;
+pub mod attention;
+pub mod cache;
 mod engine;
 pub mod isa;
 mod lanes;
 mod layer;
 pub mod matrix;
 mod norm;
+mod peak;
 pub mod pool;
 mod rotate;
 mod rows;

@@ -93,6 +93,19 @@ impl<'a> Problem<'a> {
         Self { window, ..self }
     }
 
+    /// Multiplications and additions of scores and mixes, masked ones left out.
+    pub fn operations(&self) -> f64 {
+        let seen = |position: usize| self.window.map_or(position + 1, |window| window.min(position + 1));
+        let keys: usize = (self.start..self.start + self.q.tokens).map(seen).sum();
+        4.0 * keys as f64 * (self.n_heads * self.tiles.cache.shape().head_dim) as f64
+    }
+
+    /// Bytes of the keys and values that are seen, each once.
+    pub fn bytes(&self) -> f64 {
+        let (cache, oldest) = (self.tiles.cache, self.first_tile(0));
+        LayerCache::size_bytes(cache.shape(), self.tiles.end - oldest, cache.cache_type()) as f64
+    }
+
     /// Query heads per key head.
     fn group(&self) -> usize {
         self.n_heads / self.tiles.cache.shape().n_kv_heads

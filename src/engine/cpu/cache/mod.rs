@@ -97,6 +97,15 @@ impl LayerCache {
         &self.shape
     }
 
+    pub fn cache_type(&self) -> KvType {
+        match self.keys {
+            Elements::F32(_) => KvType::F32,
+            Elements::F16(_) => KvType::F16,
+            Elements::BF16(_) => KvType::BF16,
+            Elements::Q8_0 { .. } => KvType::Q8_0,
+        }
+    }
+
     pub fn capacity(&self) -> usize {
         self.capacity
     }

@@ -1,7 +1,10 @@
 //! `ropex bench`
 
+mod stages;
+
 use serde_json::{Value, json};
 
+use self::stages::Stages;
 use super::Context;
 use super::model_args::{MemoryArgs, ModelArgs, rope_json};
 use super::progress::Progress;
@@ -13,8 +16,9 @@ use crate::model::ensure_within_limit;
 
 /// Measure how fast a model reads a prompt and writes tokens
 ///
-/// Prefill: one pass from an empty cache, the best of three up to 4096 tokens. Decode: tokens one by one. Timings depend on what
-/// else the machine does; compare them within one run only.
+/// Prefill: one pass from an empty cache, the best of three up to 4096 tokens. Decode: tokens one by one. A second table says
+/// where the time went: products with weights, attention, head and the rest, each against what the machine can do, which is
+/// measured first. Timings depend on what else the machine does; compare them within one run only.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -57,15 +61,22 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
     let rope_json = rope_json(&rope, length)?;
     let settings = (&args.rope, &args.memory);
     let ready = open.load(rope, settings, length, tokenizer.warnings(), context)?;
+    let mut stages = ready.model.peaks().map(Stages::new);
     let mut table = Table::new("", &["work", "tokens", "in the cache", "tokens/s"]);
     let mut row = |work: &str, rate: &Rate| {
+        let stages = stages.as_mut().map(|stages| stages.add(work, rate));
         table.row([
             work.to_string(),
             rate.tokens.to_string(),
             rate.context.to_string(),
             format_number(rate.tokens_per_s()),
         ]);
-        json!({ "tokens": rate.tokens, "context": rate.context, "tokens_per_s": rate.tokens_per_s() })
+        json!({
+            "tokens": rate.tokens,
+            "context": rate.context,
+            "tokens_per_s": rate.tokens_per_s(),
+            "stages": stages,
+        })
     };
     let mut read = Vec::new();
     for &tokens in &args.prefill {
@@ -82,14 +93,16 @@ pub fn run(args: Args, context: &Context) -> anyhow::Result<Report> {
         bar.finish();
         written.push(row("decode", &rate));
     }
+    let machine = stages.as_ref().map(Stages::machine);
+    let tables = [Some(table), stages.map(Stages::into_table)].into_iter().flatten();
     Ok(Report {
         schema: "ropex.bench/1",
         model: open.describe(&tokenizer),
         rope: rope_json,
         engine: ready.describe_engine(settings, context),
-        result: json!({ "prefill": Value::Array(read), "decode": Value::Array(written) }),
+        result: json!({ "machine": machine, "prefill": Value::Array(read), "decode": Value::Array(written) }),
         timing: json!({ "load_s": ready.load_s }),
-        tables: vec![table],
+        tables: tables.collect(),
         warnings: ready.warnings,
         ..Report::default()
     })
