@@ -107,37 +107,6 @@ unsafe fn add_minima(minima: *const f32, row_sum: f32, sums: *mut f32) {
     }
 }
 
-/// Sets `sums` to the products of `R` rows with the 16 outputs of a panel.
-///
-/// # Safety
-/// Needs AVX2 and FMA.
-#[target_feature(enable = "avx2,fma,f16c")]
-pub unsafe fn stream<const F: usize, const R: usize>(
-    panel: &[u8],
-    n_blocks: usize,
-    rows: &[PackedRow<'_>; R],
-    sums: &mut [[f32; LANES]; R],
-) {
-    let format = Format::ALL[F];
-    *sums = [[0.0; LANES]; R];
-    let mut record = Expanded::ZERO;
-    for block in 0..n_blocks {
-        // SAFETY: the features of this function.
-        unsafe { expand::<F>(panel, block, &mut record) };
-        for (row, sums) in rows.iter().zip(sums.iter_mut()) {
-            let x = row.integers[block * BLOCK..][..BLOCK].as_ptr();
-            // SAFETY: 32 integers, 16 vectors of 32 words, 16 scales, minima and sums.
-            unsafe {
-                let [products] = products::<1>([x], record.words.as_ptr(), 2 * LANES);
-                apply(products, record.scales.as_ptr(), sums.as_mut_ptr());
-                if format.scales().has_minimum() {
-                    add_minima(record.minima.as_ptr(), row.sums[block], sums.as_mut_ptr());
-                }
-            }
-        }
-    }
-}
-
 /// Expands records `first..` of one panel into column group `place` of a tile.
 ///
 /// # Safety

@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS};
+use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS, prefetch_ahead};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// `sum + a0 * b0 + a1 * b1` in each 32-bit lane, on 16-bit integers; exact.
@@ -332,6 +332,7 @@ unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
                 header = record;
                 record = record.add(format.scales().header_bytes());
             }
+            prefetch_ahead(record, format.record_bytes());
             let scales = record.add(format.quants().size_bytes());
             let integers = pairs::<F>(record);
             let (scale, minimum) = scales_of::<F>(scales, header);

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use super::avx512::scales_of;
 use super::byte_rows::{ByteRow, QUADS};
 use super::format::{Format, GROUP, LANES, Quants, Scales};
-use super::kernels::{ExpandedTile, HALF_TILE_PANELS, TILE_LANES};
+use super::kernels::{ExpandedTile, HALF_TILE_PANELS, TILE_LANES, prefetch_ahead};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// The eight quad vectors of the integers of a record.
@@ -167,6 +167,7 @@ pub unsafe fn stream<const F: usize, const R: usize>(
                 header = record;
                 record = record.add(format.scales().header_bytes());
             }
+            prefetch_ahead(record, format.record_bytes());
             let integers = quads::<F>(record);
             let (scale, minimum) = scales_of::<F>(record.add(format.quants().size_bytes()), header);
             for (row, total) in rows.iter().zip(&mut totals) {

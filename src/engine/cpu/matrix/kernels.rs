@@ -27,6 +27,22 @@ pub const HALF_TILE_PANELS: usize = TILE_PANELS / 2;
 /// Bytes of one block of half a tile of quads.
 const QUAD_BYTES: usize = HALF_TILE_PANELS * LANES * BLOCK;
 
+/// Bytes between what a kernel that streams weights multiplies and what it asks memory for: what arrives in the time
+/// of one access.
+#[cfg(target_arch = "x86_64")]
+const AHEAD: usize = 2048;
+
+/// Asks for the `len` bytes that follow `from` at the distance of [`AHEAD`]; those past the end do no harm.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn prefetch_ahead(from: *const u8, len: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in (0..len).step_by(64) {
+        // SAFETY: a prefetch of any address is harmless, and every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD + line).cast()) };
+    }
+}
+
 /// Integers, scales and minima of some blocks of four panels.
 pub struct ExpandedTile {
     n_blocks: usize,
@@ -252,7 +268,7 @@ pub fn stream_panel<const R: usize>(
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2Fma => with_format!(format, F => {
             // SAFETY: as above.
-            unsafe { super::avx2::stream::<F, R>(panel, n_blocks, rows, sums) }
+            unsafe { super::stream_avx2::stream::<F, R>(panel, n_blocks, rows, sums) }
         }),
         _ => scalar::stream(format, panel, n_blocks, rows, sums),
     }

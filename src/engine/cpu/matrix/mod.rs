@@ -23,6 +23,8 @@ mod product;
 mod repack;
 pub(crate) mod rows;
 mod scalar;
+#[cfg(target_arch = "x86_64")]
+mod stream_avx2;
 #[cfg(test)]
 mod tests;
 mod unpack;

@@ -15,8 +15,8 @@ use crate::engine::cpu::shared::SharedMut;
 
 /// Up to this many rows the weights are streamed, their integers taken apart in registers, instead of expanded.
 const STREAM_ROWS: usize = 8;
-/// Panels that a thread streams before it asks for more work.
-const STREAM_GRAIN: usize = 2;
+/// Pieces per thread that panels to be streamed are cut into: few, because memory is read ahead past the end of a piece.
+const STREAM_PIECES_PER_THREAD: usize = 4;
 /// Pieces per thread that a product is cut into, so that no thread waits long for the last one.
 const PIECES_PER_THREAD: usize = 12;
 /// Row tiles that a piece has at least, to be worth expanding the weights for.
@@ -220,7 +220,11 @@ impl MatrixWorkspace {
         let streamed: Vec<PackedRow<'_>> =
             (0..n_streamed).map(|row| self.integers.row(row, 0, blocks)).collect();
         // Float matrices have one kernel for few and many rows, of four panels.
-        let grain = if all_floats { TILE_PANELS } else { STREAM_GRAIN };
+        let grain = if all_floats {
+            TILE_PANELS
+        } else {
+            count(matrices, 1).div_ceil(STREAM_PIECES_PER_THREAD * pool.threads())
+        };
         pool.for_each_slot(count(matrices, grain), 1, |slot, range| {
             for index in range {
                 let (number, group) = locate(matrices, index, grain);
