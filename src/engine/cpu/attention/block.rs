@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Problem;
 use super::arithmetic::{Arithmetic, Single};
-use super::kernel::{Products, ROWS, Step, step};
+use super::kernel::{GROUPS, Products, STEP_ROWS, Step, step};
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::cache::TILE;
 use crate::engine::cpu::isa::Isa;
@@ -64,9 +64,9 @@ pub struct Scratch {
     keys: Aligned<f32>,
     /// `[TILE / 2, lanes, 2]`, packed
     values: Aligned<f32>,
-    /// `[ROWS, TILE]`
+    /// `[STEP_ROWS, TILE]`
     scores: Aligned<f32>,
-    /// `[ROWS, TILE]`, packed
+    /// `[STEP_ROWS, TILE]`, packed
     weights: Aligned<f32>,
     /// `[rows]`
     base: Aligned<f32>,
@@ -89,8 +89,8 @@ impl Scratch {
         self.q.reserve(shape.key_pairs() * 2 * rows);
         self.keys.reserve(shape.key_tile());
         self.values.reserve(shape.value_tile());
-        self.scores.reserve(ROWS * TILE);
-        self.weights.reserve((ROWS * TILE).max(row_len(problem)));
+        self.scores.reserve(STEP_ROWS * TILE);
+        self.weights.reserve((STEP_ROWS * TILE).max(row_len(problem)));
         self.base.reserve(rows);
         self.total.reserve(rows * WIDEST);
         self.mixed.reserve(rows * shape.value_lanes() * 2);
@@ -160,8 +160,9 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
         for tile in block.positions.clone().step_by(TILE) {
             let k = problem.tiles.keys::<A>(block.kv_head, tile, scratch.keys.as_mut_ptr().cast());
             let v = problem.tiles.values::<A>(block.kv_head, tile, scratch.values.as_mut_ptr().cast());
-            for first in (0..rows).step_by(A::MAX_ROWS) {
-                let count = A::MAX_ROWS.min(rows - first);
+            for first in (0..rows).step_by(GROUPS * A::MAX_ROWS) {
+                let count = (GROUPS * A::MAX_ROWS).min(rows - first);
+                let seen: [_; STEP_ROWS] = seen(problem, block, first..first + count, tile);
                 let mut work = Step::<A> {
                     products: Products {
                         q: scratch.q.as_ptr().cast::<A::E>().add(first * shape.key_pairs() * 2),
@@ -171,23 +172,29 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
                     },
                     v,
                     lanes: shape.value_lanes(),
-                    seen: seen(problem, block, first..first + count, tile),
+                    seen: &seen[..count],
                     base: &mut scratch.base[first..first + count],
                     total: scratch.total.as_mut_ptr().add(first * <A::L as Lanes>::N),
                     mixed: scratch.mixed.as_mut_ptr().add(first * shape.value_lanes() * A::PARTS),
                     weights: scratch.weights.as_mut_ptr().cast(),
+                    ahead: first == 0,
                 };
-                step::<A>(count, &mut work);
+                step::<A>(&mut work);
             }
         }
         write::<A>(problem, block, scratch, output);
     }
 }
 
-/// Keys of the tile at position `tile` that each of `rows` sees, from..to.
+/// Keys of the tile at position `tile` that each of `rows` (at most `N`) sees, from..to.
 #[inline(always)]
-pub fn seen(problem: &Problem<'_>, block: &Block, rows: Range<usize>, tile: usize) -> [(usize, usize); ROWS] {
-    let mut seen = [(0, 0); ROWS];
+pub fn seen<const N: usize>(
+    problem: &Problem<'_>,
+    block: &Block,
+    rows: Range<usize>,
+    tile: usize,
+) -> [(usize, usize); N] {
+    let mut seen = [(0, 0); N];
     for (row, seen) in rows.zip(&mut seen) {
         let end = problem.start + block.tokens.start + row / problem.group() + 1;
         let from = problem.window.map_or(0, |window| end.saturating_sub(window));

@@ -25,19 +25,26 @@ pub const HEADROOM: f32 = 40.0;
 /// Vectors of accumulators per row.
 const COLUMNS: usize = 4;
 
-/// Rows at most in one step, over all instruction sets.
+/// Rows at most that one pass keeps in registers, over all instruction sets.
 pub const ROWS: usize = 6;
+
+/// Such groups of rows at most in one step: scores and weights of all of them stay in a first-level cache beside the
+/// columns of keys or values that they all read.
+pub const GROUPS: usize = 8;
+
+/// Rows at most in one step.
+pub const STEP_ROWS: usize = ROWS * GROUPS;
 
 /// Queries, the keys of one tile, and room for their scores.
 #[derive(Clone, Copy)]
 pub struct Products<A: Arithmetic> {
-    /// `[pairs of head_dim, rows, 2]`, scaled
+    /// `[groups of rows, pairs of head_dim, rows of the group, 2]`, scaled
     pub q: *const A::E,
     /// `[pairs of head_dim, TILE, 2]`
     pub k: *const A::E,
     /// Pairs of a head: half of `head_dim`, rounded up.
     pub pairs: usize,
-    /// `[ROWS, TILE]`
+    /// `[rows, TILE]`
     pub scores: *mut f32,
 }
 
@@ -48,62 +55,117 @@ pub struct Step<'a, A: Arithmetic> {
     pub v: *const A::E,
     /// Values per position, rounded up to whole vectors.
     pub lanes: usize,
-    /// Keys of the tile that each row sees, from..to.
-    pub seen: [(usize, usize); ROWS],
+    /// Keys of the tile that each row sees, from..to: `[rows]`.
+    pub seen: &'a [(usize, usize)],
     /// `[rows]`; minus infinity before the first key
     pub base: &'a mut [f32],
     /// `[rows, Lanes::N]`: partial sums
     pub total: *mut f32,
     /// `[rows, lanes * PARTS]`
     pub mixed: *mut f32,
-    /// `[ROWS, TILE]`
+    /// `[rows, TILE]`
     pub weights: *mut A::E,
+    /// Whether to ask for the next tile: once for all rows that share this one.
+    pub ahead: bool,
 }
 
-/// Runs a step of `rows` (1..=`MAX_ROWS`) rows.
+/// Rows that go through registers together.
+#[derive(Clone, Copy, Default)]
+struct Group {
+    first: usize,
+    rows: usize,
+    /// No row sees a key from here on; 0 where none sees any.
+    end: usize,
+    /// What to multiply earlier sums by, where a base moved.
+    factors: Option<[f32; ROWS]>,
+}
+
+/// Runs an expression with a number of rows, at most `MAX_ROWS` of the arithmetic, as a constant.
+macro_rules! by_rows {
+    ($A:ident, $rows:expr, $M:ident => $run:expr) => {
+        match $rows {
+            1 => {
+                const $M: usize = 1;
+                $run
+            }
+            2 => {
+                const $M: usize = 2;
+                $run
+            }
+            3 if $A::MAX_ROWS >= 3 => {
+                const $M: usize = 3;
+                $run
+            }
+            4 if $A::MAX_ROWS >= 4 => {
+                const $M: usize = 4;
+                $run
+            }
+            5 if $A::MAX_ROWS >= 5 => {
+                const $M: usize = 5;
+                $run
+            }
+            6 if $A::MAX_ROWS >= 6 => {
+                const $M: usize = 6;
+                $run
+            }
+            _ => unreachable!("a group has 1 to {} rows", $A::MAX_ROWS),
+        }
+    };
+}
+
+/// Runs a step of at most [`GROUPS`] times `MAX_ROWS` rows.
+///
+/// Each column of keys, and then of values, meets all rows while it is in cache.
 ///
 /// # Safety
 /// The pointers of `step` have the shapes stated there and nobody else uses what they write; the instruction set is that of `A`.
 #[inline(always)]
-pub unsafe fn step<A: Arithmetic>(rows: usize, step: &mut Step<'_, A>) {
-    debug_assert!((1..=A::MAX_ROWS).contains(&rows));
-    // SAFETY: passed on from the caller.
+pub unsafe fn step<A: Arithmetic>(step: &mut Step<'_, A>) {
+    let mut groups = [Group::default(); GROUPS];
+    let n_groups = step.seen.len().div_ceil(A::MAX_ROWS);
+    for (index, (group, seen)) in groups.iter_mut().zip(step.seen.chunks(A::MAX_ROWS)).enumerate() {
+        let (first, end) = seen.iter().fold((TILE, 0), |(a, b), s| (a.min(s.0), b.max(s.1)));
+        let end = if first < end { end } else { 0 };
+        *group = Group { first: index * A::MAX_ROWS, rows: seen.len(), end, factors: None };
+    }
+    let groups = &mut groups[..n_groups];
+    let end = groups.iter().map(|group| group.end).max().unwrap_or(0);
+    // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
     unsafe {
-        match rows {
-            1 => step_rows::<A, 1>(step),
-            2 => step_rows::<A, 2>(step),
-            3 if A::MAX_ROWS >= 3 => step_rows::<A, 3>(step),
-            4 if A::MAX_ROWS >= 4 => step_rows::<A, 4>(step),
-            5 if A::MAX_ROWS >= 5 => step_rows::<A, 5>(step),
-            6 if A::MAX_ROWS >= 6 => step_rows::<A, 6>(step),
-            _ => unreachable!("a step has at most {} rows", A::MAX_ROWS),
+        for column in (0..end).step_by(A::PAIRS * COLUMNS) {
+            let mut ahead = step.ahead;
+            for group in groups.iter().filter(|group| column < group.end) {
+                let products = step.products.of_group(group);
+                by_rows!(A, group.rows, M => score_columns::<A, M>(&products, column, group.end, ahead));
+                ahead = false;
+            }
+        }
+        for group in groups.iter_mut().filter(|group| group.end > 0) {
+            by_rows!(A, group.rows, M => softmax::<A, M>(step, group));
+        }
+        let vectors = step.lanes / A::PAIRS;
+        for vector in (0..vectors).step_by(COLUMNS) {
+            let mut ahead = step.ahead;
+            for group in groups.iter().filter(|group| group.end > 0) {
+                let (lane, columns) = (vector * A::PAIRS, (vectors - vector).min(COLUMNS));
+                by_rows!(A, group.rows, M => mix_columns::<A, M>(step, group, lane, columns, ahead));
+                ahead = false;
+            }
         }
     }
 }
 
-/// # Safety
-/// As [`step`].
-#[inline(always)]
-unsafe fn step_rows<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>) {
-    let (first, end) = step.seen[..M].iter().fold((TILE, 0), |(a, b), s| (a.min(s.0), b.max(s.1)));
-    if first >= end {
-        return;
-    }
-    // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
-    unsafe {
-        score_tile::<A, M>(&step.products, end);
-        let moved = softmax::<A, M>(step, end);
-        let vectors = step.lanes / A::PAIRS;
-        let mut lane = 0;
-        for _ in 0..vectors / COLUMNS {
-            mix::<A, M, COLUMNS>(step, lane, end, &moved);
-            lane += A::PAIRS * COLUMNS;
-        }
-        match vectors % COLUMNS {
-            1 => mix::<A, M, 1>(step, lane, end, &moved),
-            2 => mix::<A, M, 2>(step, lane, end, &moved),
-            3 => mix::<A, M, 3>(step, lane, end, &moved),
-            _ => {}
+impl<A: Arithmetic> Products<A> {
+    /// The same for the rows of a group.
+    ///
+    /// # Safety
+    /// They exist.
+    #[inline(always)]
+    unsafe fn of_group(self, group: &Group) -> Self {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let q = self.q.add(group.first * self.pairs * 2);
+            Self { q, scores: self.scores.add(group.first * TILE), ..self }
         }
     }
 }
@@ -115,33 +177,31 @@ unsafe fn step_rows<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>) {
 #[inline(always)]
 pub unsafe fn score<A: Arithmetic>(rows: usize, products: &Products<A>, end: usize) {
     debug_assert!((1..=A::MAX_ROWS).contains(&rows) && end <= TILE);
-    // SAFETY: passed on from the caller.
-    unsafe {
-        match rows {
-            1 => score_tile::<A, 1>(products, end),
-            2 => score_tile::<A, 2>(products, end),
-            3 if A::MAX_ROWS >= 3 => score_tile::<A, 3>(products, end),
-            4 if A::MAX_ROWS >= 4 => score_tile::<A, 4>(products, end),
-            5 if A::MAX_ROWS >= 5 => score_tile::<A, 5>(products, end),
-            6 if A::MAX_ROWS >= 6 => score_tile::<A, 6>(products, end),
-            _ => unreachable!("a step has at most {} rows", A::MAX_ROWS),
-        }
+    for column in (0..end).step_by(A::PAIRS * COLUMNS) {
+        // SAFETY: passed on from the caller.
+        unsafe { by_rows!(A, rows, M => score_columns::<A, M>(products, column, end, true)) }
     }
 }
 
+/// Scores of `M` rows for at most `COLUMNS` vectors of keys from `column` on, as far as keys are below `end`.
+///
 /// # Safety
 /// As [`score`].
 #[inline(always)]
-unsafe fn score_tile<A: Arithmetic, const M: usize>(products: &Products<A>, end: usize) {
-    for column in (0..end).step_by(A::PAIRS * COLUMNS) {
-        // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
-        unsafe {
-            match (end - column).div_ceil(A::PAIRS).min(COLUMNS) {
-                1 => scores::<A, M, 1>(products, column),
-                2 => scores::<A, M, 2>(products, column),
-                3 => scores::<A, M, 3>(products, column),
-                _ => scores::<A, M, 4>(products, column),
-            }
+unsafe fn score_columns<A: Arithmetic, const M: usize>(
+    products: &Products<A>,
+    column: usize,
+    end: usize,
+    ahead: bool,
+) {
+    // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
+    unsafe {
+        match (end - column).div_ceil(A::PAIRS).min(COLUMNS) {
+            1 => scores::<A, M, 1, true>(products, column),
+            2 => scores::<A, M, 2, true>(products, column),
+            3 => scores::<A, M, 3, true>(products, column),
+            _ if ahead => scores::<A, M, 4, true>(products, column),
+            _ => scores::<A, M, 4, false>(products, column),
         }
     }
 }
@@ -151,7 +211,10 @@ unsafe fn score_tile<A: Arithmetic, const M: usize>(products: &Products<A>, end:
 /// # Safety
 /// As [`score`]; the columns lie inside the tile.
 #[inline(always)]
-unsafe fn scores<A: Arithmetic, const M: usize, const C: usize>(products: &Products<A>, column: usize) {
+unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
+    products: &Products<A>,
+    column: usize,
+) {
     // SAFETY: row `p` of `k` has `2 * TILE` elements, of `q` `2 * M`; `scores` has `TILE` values per row.
     unsafe {
         let mut acc = [[A::L::splat(0.0); C]; M];
@@ -163,7 +226,7 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize>(products: &Produ
             }
             for c in 0..C {
                 let at = k.add(c * 2 * A::PAIRS);
-                if A::AHEAD {
+                if A::AHEAD && AHEAD {
                     A::L::prefetch(at.wrapping_add(products.pairs * 2 * TILE));
                 }
                 let keys = A::load(at);
@@ -186,21 +249,21 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize>(products: &Produ
     }
 }
 
-/// Weights from scores for keys below `end`; returns what to multiply earlier sums by, where a base moved.
+/// Weights from scores for keys below the end of a group; notes what to multiply earlier sums by, where a base moved.
 ///
 /// # Safety
-/// As [`step`]; scores of keys below `end` are there.
+/// As [`step`]; scores of keys below the end are there.
 #[inline(always)]
-unsafe fn softmax<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>, end: usize) -> Option<[f32; M]> {
-    let n = <A::L as Lanes>::N;
-    let mut factors = [1.0; M];
+unsafe fn softmax<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>, group: &mut Group) {
+    let (n, end) = (<A::L as Lanes>::N, group.end);
+    let mut factors = [1.0; ROWS];
     let mut moved = false;
     // Weights are packed two vectors at a time.
     let width = end.next_multiple_of(2 * n).min(TILE);
     // SAFETY: `scores` and `weights` have `TILE` values per row, `total` one vector.
     unsafe {
         let nothing = A::L::splat(f32::NEG_INFINITY);
-        for (r, factor) in factors.iter_mut().enumerate() {
+        for (r, factor) in (group.first..).zip(&mut factors[..M]) {
             let row = step.products.scores.add(r * TILE);
             let (from, to) = step.seen[r];
             if from > 0 || to < width {
@@ -237,47 +300,69 @@ unsafe fn softmax<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>, end: us
             A::L::store(total, sum);
         }
     }
-    moved.then_some(factors)
+    group.factors = moved.then_some(factors);
 }
 
-/// Adds weights times values for keys below `end` and `C` vectors of lanes from `lane` on.
+/// Adds weights times values for the rows of a group and `columns` (1..=`COLUMNS`) vectors of lanes from `lane` on.
 ///
 /// # Safety
-/// As [`step`]; weights of keys below `end` rounded up to a pair are there, and the lanes exist.
+/// As [`step`]; weights of keys below the end of the group rounded up to a pair are there, and the lanes exist.
 #[inline(always)]
-unsafe fn mix<A: Arithmetic, const M: usize, const C: usize>(
+unsafe fn mix_columns<A: Arithmetic, const M: usize>(
     step: &Step<'_, A>,
+    group: &Group,
     lane: usize,
-    end: usize,
-    moved: &Option<[f32; M]>,
+    columns: usize,
+    ahead: bool,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match columns {
+            1 => mix::<A, M, 1, true>(step, group, lane),
+            2 => mix::<A, M, 2, true>(step, group, lane),
+            3 => mix::<A, M, 3, true>(step, group, lane),
+            _ if ahead => mix::<A, M, 4, true>(step, group, lane),
+            _ => mix::<A, M, 4, false>(step, group, lane),
+        }
+    }
+}
+
+/// # Safety
+/// As [`mix_columns`].
+#[inline(always)]
+unsafe fn mix<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
+    step: &Step<'_, A>,
+    group: &Group,
+    lane: usize,
 ) {
     let n = <A::L as Lanes>::N;
     let stride = step.lanes * A::PARTS;
     // SAFETY: a row of `v` has `2 * lanes` elements, of `mixed` `stride` values, of `weights` `TILE` elements.
     unsafe {
         let mut acc = [[A::L::splat(0.0); C]; M];
-        let mixed = step.mixed.add(lane * A::PARTS);
+        let mixed = step.mixed.add(group.first * stride + lane * A::PARTS);
         for (r, row) in acc.iter_mut().enumerate() {
             for (c, sum) in row.iter_mut().enumerate() {
                 *sum = A::L::load(mixed.add(r * stride + c * n));
             }
         }
-        if let Some(factors) = moved {
+        if let Some(factors) = &group.factors {
             for (row, factor) in acc.iter_mut().zip(factors) {
                 for sum in row.iter_mut() {
                     *sum = A::L::mul(*sum, A::L::splat(*factor));
                 }
             }
         }
-        let mut weights = [A::pair(step.weights); M];
-        let (mut v, mut w) = (step.v.add(2 * lane), step.weights.cast_const());
-        for _ in 0..end.div_ceil(2) {
+        let mut w = step.weights.add(group.first * TILE).cast_const();
+        let mut weights = [A::pair(w); M];
+        let mut v = step.v.add(2 * lane);
+        for _ in 0..group.end.div_ceil(2) {
             for (r, weight) in weights.iter_mut().enumerate() {
                 *weight = A::pair(w.add(r * TILE));
             }
             for c in 0..C {
                 let at = v.add(c * 2 * A::PAIRS);
-                if A::AHEAD {
+                if A::AHEAD && AHEAD {
                     A::L::prefetch(at.wrapping_add(step.lanes * TILE));
                 }
                 let values = A::load(at);

@@ -192,7 +192,7 @@ unsafe fn sum_block_on<L: Lanes>(
             let k = problem.tiles.keys::<Single<L>>(block.kv_head, tile, scratch.keys.as_mut_ptr());
             for first in (0..rows).step_by(most) {
                 let count = most.min(rows - first);
-                let seen = seen(problem, block, first..first + count, tile);
+                let seen: [_; ROWS] = seen(problem, block, first..first + count, tile);
                 let end = seen[..count].iter().map(|seen| seen.1).max().unwrap_or(0);
                 let q = scratch.q.as_ptr().add(first * pairs * 2);
                 score(

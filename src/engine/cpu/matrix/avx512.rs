@@ -59,7 +59,7 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
                     out[2 * s + 1] = _mm512_srai_epi16::<8>(bytes);
                 }
             }
-            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
+            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 | Quants::Nibble12 => {
                 let mask = _mm512_set1_epi16(15);
                 for s in 0..4 {
                     let word = vector(s);
@@ -74,6 +74,16 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
         match Format::ALL[F].quants() {
             Quants::Nibble5 => add_fifth_bits(&mut out, vector(4)),
             Quants::Nibble6 => add_two_bits(&mut out, [vector(4), vector(5)]),
+            Quants::Nibble12 => {
+                let nibbles = _mm512_set1_epi16(15);
+                for s in 0..PAIRS / 2 {
+                    let bytes = vector(4 + s);
+                    let even = _mm512_srai_epi16::<4>(_mm512_slli_epi16::<8>(bytes));
+                    let odd = _mm512_andnot_si512(nibbles, _mm512_srai_epi16::<4>(bytes));
+                    out[2 * s] = _mm512_or_si512(out[2 * s], even);
+                    out[2 * s + 1] = _mm512_or_si512(out[2 * s + 1], odd);
+                }
+            }
             _ => {}
         }
         out

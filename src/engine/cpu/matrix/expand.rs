@@ -59,7 +59,7 @@ fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
     const VECTOR: usize = 2 * LANES;
     let offset = format.offset() as i16;
     match format.quants() {
-        Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
+        Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 | Quants::Nibble12 => {
             for s in 0..4 {
                 for (place, pair) in nibble_pairs(s).into_iter().enumerate() {
                     for lane in 0..VECTOR {
@@ -108,6 +108,7 @@ fn high_bits(kind: Quants, quants: &[u8], pair: usize, lane: usize) -> u16 {
     match kind {
         Quants::Nibble5 => vector(0) >> pair & 1,
         Quants::Nibble6 => vector(pair / 8) >> (2 * (pair % 8)) & 3,
+        Quants::Nibble12 => ((vector(pair / 2) as i16) << (8 - 8 * (pair % 2)) >> 8) as u16,
         _ => 0,
     }
 }

@@ -61,6 +61,8 @@ pub enum Quants {
     Nibble6,
     /// 8 bits, signed: eight vectors; vector `s` holds pair `2s` in the low bytes, `2s + 1` in the high ones
     Byte,
+    /// 12 bits, signed: as `Nibble`, then, as `Byte`, what is above the nibbles
+    Nibble12,
     /// 16 bits, signed: vector `p` holds pair `p`
     Word,
     /// 4 bits, unsigned: four vectors of quads; vector `s` holds quad `s` in the low nibbles, `s + 4` in the high ones
@@ -82,6 +84,7 @@ impl Quants {
             Self::Nibble5 => 256 + 64,
             Self::Nibble6 => 256 + 128,
             Self::Byte | Self::QuadByte => 512,
+            Self::Nibble12 => 256 + 512,
             Self::Word => 1024,
         }
     }
@@ -151,9 +154,9 @@ pub enum Format {
     Q6K,
     /// From `Q3_K`: scale times value, exactly
     Integer,
-    /// From `F16`, `BF16` and `Q2_K`: 12 bits and a sign per value, one scale per 32, so that the error is at most
-    /// 1/8190 of the largest of the 32 (rounding to bf16 would cost each value up to 1/512 of itself)
-    Word,
+    /// From `F16`, `BF16` and `Q2_K`: 11 bits and a sign per value, one scale per 32, so that the error is at most
+    /// 1/4092 of the largest of the 32 (rounding to bf16 would cost each value up to 1/512 of itself)
+    Float12,
     /// From `Q4_0`, for 8-bit activations
     Q4_0By8,
     /// From `Q4_1`, for 8-bit activations
@@ -177,7 +180,7 @@ impl Format {
         Self::Q5K,
         Self::Q6K,
         Self::Integer,
-        Self::Word,
+        Self::Float12,
         Self::Q4_0By8,
         Self::Q4_1By8,
         Self::Q4KBy8,
@@ -197,7 +200,7 @@ impl Format {
         }
         Some(match dtype {
             TensorType::F32 => return None,
-            TensorType::F16 | TensorType::BF16 | TensorType::Q2K => Self::Word,
+            TensorType::F16 | TensorType::BF16 | TensorType::Q2K => Self::Float12,
             TensorType::Q3K => Self::Integer,
             TensorType::Q4_0 => Self::Q4_0,
             TensorType::Q4_1 => Self::Q4_1,
@@ -217,7 +220,8 @@ impl Format {
             Self::Q5_0 | Self::Q5_1 | Self::Q5K => Quants::Nibble5,
             Self::Q6K => Quants::Nibble6,
             Self::Q8_0 | Self::Q8K => Quants::Byte,
-            Self::Integer | Self::Word => Quants::Word,
+            Self::Float12 => Quants::Nibble12,
+            Self::Integer => Quants::Word,
             Self::Q4_0By8 | Self::Q4_1By8 | Self::Q4KBy8 => Quants::QuadNibble,
             Self::Q8_0By8 => Quants::QuadByte,
         }
@@ -231,7 +235,7 @@ impl Format {
             Self::Q4K | Self::Q5K | Self::Q4KBy8 => Scales::Super,
             Self::Q6K => Scales::Six,
             Self::Q8K => Scales::Single,
-            Self::Word => Scales::Brain,
+            Self::Float12 => Scales::Brain,
         }
     }
 

@@ -15,8 +15,8 @@ use crate::engine::cpu::shared::SharedMut;
 
 /// Up to this many rows the weights are streamed, their integers taken apart in registers, instead of expanded.
 const STREAM_ROWS: usize = 8;
-/// Pieces per thread that panels to be streamed are cut into: few, because memory is read ahead past the end of a piece.
-const STREAM_PIECES_PER_THREAD: usize = 4;
+/// Panels in the smallest piece that is streamed.
+const LEAST_STREAMED: usize = 2;
 /// Pieces per thread that a product is cut into, so that no thread waits long for the last one.
 const PIECES_PER_THREAD: usize = 12;
 /// Row tiles that a piece has at least, to be worth expanding the weights for.
@@ -180,6 +180,18 @@ fn locate(matrices: &[&Matrix<'_>], mut index: usize, panels: usize) -> (usize, 
     unreachable!("an index below the number of slices")
 }
 
+/// Borders of pieces of `0..n`, from long to short: a thread that streams waits for memory at the start of each piece, and
+/// others wait for the last one.
+fn shrinking_pieces(n: usize, threads: usize) -> Vec<usize> {
+    let mut borders = vec![0];
+    let mut done = 0;
+    while done < n {
+        done += ((n - done) / (2 * threads)).max(LEAST_STREAMED).min(n - done);
+        borders.push(done);
+    }
+    borders
+}
+
 fn count(matrices: &[&Matrix<'_>], panels: usize) -> usize {
     matrices.iter().map(|matrix| matrix.n_panels().div_ceil(panels)).sum()
 }
@@ -214,32 +226,16 @@ impl MatrixWorkspace {
 
     /// Few rows: panel after panel, each read once.
     fn stream(&self, pool: &Pool, matrices: &[&Matrix<'_>], rows: usize, sink: &dyn Sink) {
-        let all_floats = matrices.iter().all(|matrix| matches!(matrix.packed, Packed::Floats(_)));
-        let n_streamed = if all_floats { 0 } else { rows };
+        if matrices.iter().any(|matrix| matches!(matrix.packed, Packed::Floats(_))) {
+            return self.tiles(pool, matrices, rows, sink);
+        }
         let blocks = self.integers.n_blocks();
-        let streamed: Vec<PackedRow<'_>> =
-            (0..n_streamed).map(|row| self.integers.row(row, 0, blocks)).collect();
-        // Float matrices have one kernel for few and many rows, of four panels.
-        let grain = if all_floats {
-            TILE_PANELS
-        } else {
-            count(matrices, 1).div_ceil(STREAM_PIECES_PER_THREAD * pool.threads())
-        };
-        pool.for_each_slot(count(matrices, grain), 1, |slot, range| {
-            for index in range {
-                let (number, group) = locate(matrices, index, grain);
-                let matrix = matrices[number];
-                let panels = group * grain..((group + 1) * grain).min(matrix.n_panels());
-                if matches!(matrix.packed, Packed::Integers { .. }) {
-                    for panel in panels {
-                        self.stream_rows((number, matrix), panel, &streamed, sink);
-                    }
-                } else {
-                    let mut slot = self.slot(slot);
-                    for row_tile in 0..rows.div_ceil(TILE_ROWS) {
-                        self.float_tile((number, matrix), panels.clone(), row_tile, &mut slot, sink);
-                    }
-                }
+        let streamed: Vec<PackedRow<'_>> = (0..rows).map(|row| self.integers.row(row, 0, blocks)).collect();
+        let borders = shrinking_pieces(count(matrices, 1), pool.threads());
+        pool.for_each_slot(borders.len() - 1, 1, |_, range| {
+            for panel in borders[range.start]..borders[range.end] {
+                let (number, panel) = locate(matrices, panel, 1);
+                self.stream_rows((number, matrices[number]), panel, &streamed, sink);
             }
         });
     }

@@ -1,13 +1,13 @@
 //! From stored rows to panels, once at load. Integers only change place; floats become 12-bit integers per 32.
 
-use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, WEIGHT_LIMIT};
+use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales};
 use super::half_bits::{bf16_at_least, bf16_to_f32};
 use super::unpack::{bits_q6k, integer_q3k, looked_up, scale_and_minimum, u32_at, unpack_block};
 use crate::checkpoint::tensor::TensorType;
 use crate::engine::cpu::isa::Vectorised;
 
-/// Largest magnitude that floats are quantised to: one less than the limit, for a rounded-up quotient.
-const FLOAT_LIMIT: f32 = (WEIGHT_LIMIT - 1) as f32;
+/// Largest magnitude that floats are quantised to: one less than 12 bits hold, for a rounded-up quotient.
+const FLOAT_LIMIT: f32 = 2046.0;
 /// Below this scale the inverse overflows and a block counts as zero.
 const SMALLEST_SCALE: f32 = 1e-37;
 
@@ -145,7 +145,10 @@ fn put_floats(
             *word = ((value * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32) as i16;
         }
     }
-    put_words(quants, lane, &words);
+    let (low, high) = quants.split_at_mut(Quants::Nibble.size_bytes());
+    let nibble = |k: usize| words[k] as u8 & 15;
+    put_nibbles(low, lane, &std::array::from_fn(|i| nibble(i) | nibble(i + 16) << 4));
+    put_bytes(high, lane, &words.map(|word| (word >> 4) as u8));
     scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
 }
 

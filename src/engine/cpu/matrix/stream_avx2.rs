@@ -57,7 +57,7 @@ unsafe fn products<const F: usize, const R: usize>(
                     add(sums, x, 2 * s + 1, _mm256_srai_epi16::<8>(bytes));
                 }
             }
-            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
+            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 | Quants::Nibble12 => {
                 let mask = _mm256_set1_epi16(15);
                 for s in 0..4 {
                     let word = vector(s);
@@ -86,6 +86,11 @@ unsafe fn high_bits<const F: usize>(quants: *const u8, pair: usize, low: __m256i
     let (from, at, mask) = match Format::ALL[F].quants() {
         Quants::Nibble5 => (4, pair, 16),
         Quants::Nibble6 => (4 + pair / 8, 2 * (pair % 8), 48),
+        Quants::Nibble12 => {
+            // SAFETY: the vectors behind those of the nibbles.
+            let bytes = unsafe { _mm256_loadu_si256(quants.add(64 * (4 + pair / 2)).cast()) };
+            return _mm256_or_si256(low, signed_above_nibbles(bytes, pair));
+        }
         _ => return low,
     };
     // SAFETY: the vectors behind those of the nibbles.
@@ -96,6 +101,17 @@ unsafe fn high_bits<const F: usize>(quants: *const u8, pair: usize, low: __m256i
         _mm256_srl_epi16(bits, _mm_cvtsi32_si128(at as i32 - 4))
     };
     _mm256_or_si256(low, _mm256_and_si256(shifted, _mm256_set1_epi16(mask)))
+}
+
+/// The signed bytes of an even pair, the low ones of `bytes`, or of an odd pair, the high ones: times 16.
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn signed_above_nibbles(bytes: __m256i, pair: usize) -> __m256i {
+    if pair % 2 == 0 {
+        _mm256_srai_epi16::<4>(_mm256_slli_epi16::<8>(bytes))
+    } else {
+        _mm256_and_si256(_mm256_srai_epi16::<4>(bytes), _mm256_set1_epi16(!15))
+    }
 }
 
 /// Scales and minima of eight outputs of a record.
