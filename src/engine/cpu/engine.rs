@@ -4,6 +4,7 @@ use std::cell::{OnceCell, RefCell};
 use std::ops::Range;
 
 use super::activation::{add, gelu_mul, scale, silu_mul};
+use super::aligned::Arena;
 use super::attention::{AttentionWorkspace, Problem, TiledRotation, attend, statistics};
 use super::cache::{CacheShape, Elements, HeadRows, LayerCache};
 use super::isa::Isa;
@@ -120,20 +121,20 @@ impl<'a> CpuEngine<'a> {
         (isa, activations): (Isa, Activations),
         threads: usize,
     ) -> Result<Self, EngineError> {
-        let pool = Pool::new(threads);
+        let (pool, arena) = (Pool::new(threads), Arena::default());
         let table = (shape.vocab_size, shape.hidden_size);
         let arithmetic = Arithmetic::available(isa, activations);
-        let layers = source.layers.iter().map(|layer| Layer::load(layer, &shape, arithmetic, &pool));
+        let layers = source.layers.iter().map(|layer| Layer::load(layer, &shape, arithmetic, &pool, &arena));
         let layers = layers.collect::<Result<_, _>>()?;
-        let head =
-            source.head.as_ref().map(|head| Linear::load_plain(head, table, isa, &pool)).transpose()?;
+        let plain = |view| Linear::load_plain(view, table, isa, &pool, &arena);
+        let head = source.head.as_ref().map(plain).transpose()?;
         let scratch = Scratch {
             matrix: MatrixWorkspace::default(),
             attention: AttentionWorkspace::new(&pool),
             spare: Vec::new(),
         };
         Ok(Self {
-            embedding: Linear::load_plain(&source.embedding, table, isa, &pool)?,
+            embedding: plain(&source.embedding)?,
             norm: norm_weights(&source.norm, shape.hidden_size, shape.norm_offset)?,
             layers,
             head,

@@ -1,5 +1,6 @@
 //! Weights of the engine: packed matrices, norms and biases as f32.
 
+use super::aligned::Arena;
 use super::matrix::{Arithmetic, Matrix, unpack_row};
 use super::pool::Pool;
 use crate::checkpoint::tensor::TensorView;
@@ -20,9 +21,10 @@ impl<'a> Linear<'a> {
         (out, input): (usize, usize),
         arithmetic: Arithmetic,
         pool: &Pool,
+        arena: &Arena,
     ) -> Result<Self, EngineError> {
         let bias = source.bias.as_ref().map(|bias| floats(bias, out)).transpose()?;
-        Ok(Self { bias, ..Self::load_plain(&source.weight, (out, input), arithmetic, pool)? })
+        Ok(Self { bias, ..Self::load_plain(&source.weight, (out, input), arithmetic, pool, arena)? })
     }
 
     /// A matrix without bias.
@@ -31,8 +33,9 @@ impl<'a> Linear<'a> {
         (out, input): (usize, usize),
         arithmetic: impl Into<Arithmetic>,
         pool: &Pool,
+        arena: &Arena,
     ) -> Result<Self, EngineError> {
-        Ok(Self { matrix: Matrix::new(weight, out, input, arithmetic, pool)?, bias: None })
+        Ok(Self { matrix: Matrix::new_in(arena, weight, out, input, arithmetic, pool)?, bias: None })
     }
 }
 
@@ -59,13 +62,14 @@ impl<'a> Layer<'a> {
         shape: &ModelShape,
         arithmetic: Arithmetic,
         pool: &Pool,
+        arena: &Arena,
     ) -> Result<Self, EngineError> {
         let hidden = shape.hidden_size;
         let heads = shape.n_heads * shape.head_dim;
         let kv_heads = shape.n_kv_heads * shape.head_dim;
         let inner = shape.intermediate_size;
         let load = |source: &LinearSource<'a>, out, input, arithmetic| {
-            Linear::load(source, (out, input), arithmetic, pool)
+            Linear::load(source, (out, input), arithmetic, pool, arena)
         };
         // Queries and keys suffer most from coarse activations: they keep the finer ones.
         let exact = |source: &LinearSource<'a>, out, input| load(source, out, input, arithmetic.isa.into());

@@ -6,7 +6,7 @@ use super::expand::{Expanded, WORDS, finish};
 use super::format::{BLOCK, Format, LANES, PAIRS, Quants, nibble_pairs};
 use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS};
 use super::rows::{PackedRow, TILE_ROWS};
-use super::stream_avx2::signed_above_nibbles;
+use super::stream_avx2::twelve;
 
 /// Half panels: vectors of eight outputs.
 const HALVES: usize = 2;
@@ -166,14 +166,11 @@ unsafe fn integers<const F: usize>(quants: *const u8, words: &mut [i16; WORDS], 
                 put(2 * s + 1, _mm256_srai_epi16::<8>(bytes));
             }
         }
-        Quants::Nibble12 => {
-            for s in 0..4 {
-                let word = vector(s);
-                for (place, pair) in nibble_pairs(s).into_iter().enumerate() {
-                    let shifted = _mm256_srl_epi16(word, _mm_cvtsi32_si128(4 * place as i32));
-                    let low = _mm256_and_si256(shifted, _mm256_set1_epi16(15));
-                    let high = signed_above_nibbles(vector(4 + pair / 2), pair);
-                    put(pair, _mm256_or_si256(low, high));
+        Quants::Twelve => {
+            for s in 0..PAIRS / 4 {
+                let pairs = twelve(vector(3 * s), vector(3 * s + 1), vector(3 * s + 2));
+                for (place, integers) in pairs.into_iter().enumerate() {
+                    put(4 * s + place, integers);
                 }
             }
         }

@@ -52,6 +52,19 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
                     *words = vector(pair);
                 }
             }
+            Quants::Twelve => {
+                let lowest = _mm512_set1_epi16(15);
+                for s in 0..PAIRS / 4 {
+                    let [a, b, c] = [vector(3 * s), vector(3 * s + 1), vector(3 * s + 2)];
+                    let middle = _mm512_slli_epi16::<4>(_mm512_and_si512(b, lowest));
+                    let highest = _mm512_srai_epi16::<4>(_mm512_slli_epi16::<12>(c));
+                    let fourth = _mm512_or_si512(_mm512_and_si512(a, lowest), middle);
+                    out[4 * s] = _mm512_srai_epi16::<4>(a);
+                    out[4 * s + 1] = _mm512_srai_epi16::<4>(b);
+                    out[4 * s + 2] = _mm512_srai_epi16::<4>(c);
+                    out[4 * s + 3] = _mm512_or_si512(fourth, highest);
+                }
+            }
             Quants::Byte => {
                 for s in 0..PAIRS / 2 {
                     let bytes = vector(s);
@@ -59,7 +72,7 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
                     out[2 * s + 1] = _mm512_srai_epi16::<8>(bytes);
                 }
             }
-            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 | Quants::Nibble12 => {
+            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
                 let mask = _mm512_set1_epi16(15);
                 for s in 0..4 {
                     let word = vector(s);
@@ -74,16 +87,6 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
         match Format::ALL[F].quants() {
             Quants::Nibble5 => add_fifth_bits(&mut out, vector(4)),
             Quants::Nibble6 => add_two_bits(&mut out, [vector(4), vector(5)]),
-            Quants::Nibble12 => {
-                let nibbles = _mm512_set1_epi16(15);
-                for s in 0..PAIRS / 2 {
-                    let bytes = vector(4 + s);
-                    let even = _mm512_srai_epi16::<4>(_mm512_slli_epi16::<8>(bytes));
-                    let odd = _mm512_andnot_si512(nibbles, _mm512_srai_epi16::<4>(bytes));
-                    out[2 * s] = _mm512_or_si512(out[2 * s], even);
-                    out[2 * s + 1] = _mm512_or_si512(out[2 * s + 1], odd);
-                }
-            }
             _ => {}
         }
         out

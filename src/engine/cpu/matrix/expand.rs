@@ -59,7 +59,7 @@ fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
     const VECTOR: usize = 2 * LANES;
     let offset = format.offset() as i16;
     match format.quants() {
-        Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 | Quants::Nibble12 => {
+        Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
             for s in 0..4 {
                 for (place, pair) in nibble_pairs(s).into_iter().enumerate() {
                     for lane in 0..VECTOR {
@@ -80,6 +80,17 @@ fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
             for (index, word) in words.iter_mut().enumerate() {
                 let (k, lane) = (index / VECTOR * 2 + index % 2, index % VECTOR / 2);
                 *word = quad_value(format.quants(), quants, k, lane) - offset;
+            }
+        }
+        Quants::Twelve => {
+            for (index, word) in words.iter_mut().enumerate() {
+                let (pair, lane) = (index / VECTOR, index % VECTOR);
+                let stored = |place: usize| word_at(quants, (pair / 4 * 3 + place) * VECTOR + lane);
+                let bits = match pair % 4 {
+                    3 => (0..3).fold(0, |all, place| all | (stored(place) & 15) << (4 * place + 4)),
+                    place => stored(place),
+                };
+                *word = bits as i16 >> 4;
             }
         }
         Quants::Word => {
@@ -108,7 +119,6 @@ fn high_bits(kind: Quants, quants: &[u8], pair: usize, lane: usize) -> u16 {
     match kind {
         Quants::Nibble5 => vector(0) >> pair & 1,
         Quants::Nibble6 => vector(pair / 8) >> (2 * (pair % 8)) & 3,
-        Quants::Nibble12 => ((vector(pair / 2) as i16) << (8 - 8 * (pair % 2)) >> 8) as u16,
         _ => 0,
     }
 }

@@ -61,8 +61,9 @@ pub enum Quants {
     Nibble6,
     /// 8 bits, signed: eight vectors; vector `s` holds pair `2s` in the low bytes, `2s + 1` in the high ones
     Byte,
-    /// 12 bits, signed: as `Nibble`, then, as `Byte`, what is above the nibbles
-    Nibble12,
+    /// 12 bits, signed: twelve vectors; `3s`, `3s + 1` and `3s + 2` hold the pairs `4s`, `4s + 1` and `4s + 2`, and in their
+    /// lowest four bits the lowest, middle and highest ones of pair `4s + 3`
+    Twelve,
     /// 16 bits, signed: vector `p` holds pair `p`
     Word,
     /// 4 bits, unsigned: four vectors of quads; vector `s` holds quad `s` in the low nibbles, `s + 4` in the high ones
@@ -84,7 +85,7 @@ impl Quants {
             Self::Nibble5 => 256 + 64,
             Self::Nibble6 => 256 + 128,
             Self::Byte | Self::QuadByte => 512,
-            Self::Nibble12 => 256 + 512,
+            Self::Twelve => 768,
             Self::Word => 1024,
         }
     }
@@ -220,7 +221,7 @@ impl Format {
             Self::Q5_0 | Self::Q5_1 | Self::Q5K => Quants::Nibble5,
             Self::Q6K => Quants::Nibble6,
             Self::Q8_0 | Self::Q8K => Quants::Byte,
-            Self::Float12 => Quants::Nibble12,
+            Self::Float12 => Quants::Twelve,
             Self::Integer => Quants::Word,
             Self::Q4_0By8 | Self::Q4_1By8 | Self::Q4KBy8 => Quants::QuadNibble,
             Self::Q8_0By8 => Quants::QuadByte,

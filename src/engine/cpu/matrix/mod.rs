@@ -39,7 +39,7 @@ pub use unpack::unpack_row;
 
 use crate::checkpoint::tensor::{TensorType, TensorView};
 use crate::engine::EngineError;
-use crate::engine::cpu::aligned::Aligned;
+use crate::engine::cpu::aligned::{Aligned, Arena};
 use crate::engine::cpu::isa::Isa;
 use crate::engine::cpu::pool::Pool;
 use crate::engine::cpu::shared::SharedMut;
@@ -98,6 +98,21 @@ impl<'a> Matrix<'a> {
         arithmetic: impl Into<Arithmetic>,
         pool: &Pool,
     ) -> Result<Self, EngineError> {
+        Self::new_in(&Arena::default(), stored, outputs, inputs, arithmetic, pool)
+    }
+
+    /// As [`Matrix::new`], beside the matrices that `arena` holds.
+    ///
+    /// # Errors
+    /// As [`Matrix::new`].
+    pub fn new_in(
+        arena: &Arena,
+        stored: &TensorView<'a>,
+        outputs: usize,
+        inputs: usize,
+        arithmetic: impl Into<Arithmetic>,
+        pool: &Pool,
+    ) -> Result<Self, EngineError> {
         let Arithmetic { isa, activations } = arithmetic.into();
         let fits = stored.dtype.size_bytes(&stored.shape) == Some(stored.bytes.len());
         if stored.shape != [outputs, inputs] || !fits || outputs == 0 || inputs == 0 {
@@ -108,8 +123,8 @@ impl<'a> Matrix<'a> {
             });
         }
         let packed = match Format::of(stored.dtype, activations) {
-            Some(format) => pack_integers(stored, format, isa, pool),
-            None => pack_floats(stored, pool),
+            Some(format) => pack_integers(arena, stored, format, isa, pool),
+            None => pack_floats(arena, stored, pool),
         };
         Ok(Self { stored: stored.clone(), outputs, inputs, isa, packed })
     }
@@ -180,13 +195,13 @@ fn rows_of_panel<'a>(stored: &TensorView<'a>, row_bytes: usize, index: usize) ->
     &stored.bytes[from..to]
 }
 
-fn pack_integers(stored: &TensorView<'_>, format: Format, isa: Isa, pool: &Pool) -> Packed {
+fn pack_integers(arena: &Arena, stored: &TensorView<'_>, format: Format, isa: Isa, pool: &Pool) -> Packed {
     let (outputs, inputs) = (stored.shape[0], stored.shape[1]);
     let row_bytes = stored.bytes.len() / outputs;
     let n_panels = outputs.div_ceil(LANES);
     let n_blocks = inputs.div_ceil(BLOCK);
     let panel_bytes = format.panel_bytes(n_blocks);
-    let mut panels = Aligned::<u8>::zeroed(n_panels * panel_bytes);
+    let mut panels = arena.zeroed(n_panels * panel_bytes);
     let shared = SharedMut::new(&mut panels);
     pool.for_each(n_panels, 4, |range| {
         for index in range {
@@ -199,11 +214,11 @@ fn pack_integers(stored: &TensorView<'_>, format: Format, isa: Isa, pool: &Pool)
     Packed::Integers { format, n_blocks, panels }
 }
 
-fn pack_floats(stored: &TensorView<'_>, pool: &Pool) -> Packed {
+fn pack_floats(arena: &Arena, stored: &TensorView<'_>, pool: &Pool) -> Packed {
     let (outputs, inputs) = (stored.shape[0], stored.shape[1]);
     let row_bytes = stored.bytes.len() / outputs;
     let n_panels = outputs.div_ceil(LANES);
-    let mut panels = Aligned::<f32>::zeroed(n_panels * inputs * LANES);
+    let mut panels = arena.zeroed(n_panels * inputs * LANES);
     let shared = SharedMut::new(&mut panels);
     pool.for_each(n_panels, 4, |range| {
         for index in range {

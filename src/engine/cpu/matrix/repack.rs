@@ -93,6 +93,22 @@ fn put_fifth_bits(quants: &mut [u8], lane: usize, bits: u32) {
     lanes::<{ 5 * LANES }>(quants)[4 * LANES + lane % LANES] = word.to_le_bytes();
 }
 
+/// The lowest twelve bits of each word: every fourth pair goes below the three before it.
+#[inline(always)]
+fn put_twelve(quants: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
+    let lanes = lanes::<{ 12 * LANES }>(quants);
+    for (s, pairs) in words.as_chunks::<8>().0.iter().enumerate() {
+        for place in 0..3 {
+            let word = |odd: usize| {
+                let below = pairs[6 + odd] as u16 >> (4 * place) & 15;
+                u32::from((pairs[2 * place + odd] as u16) << 4 | below)
+            };
+            let both = word(0) | word(1) << 16;
+            lanes[(3 * s + place) * LANES + lane % LANES] = both.to_le_bytes();
+        }
+    }
+}
+
 #[inline(always)]
 fn put_words(quants: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
     let lanes = lanes::<{ PAIRS * LANES }>(quants);
@@ -145,10 +161,7 @@ fn put_floats(
             *word = ((value * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32) as i16;
         }
     }
-    let (low, high) = quants.split_at_mut(Quants::Nibble.size_bytes());
-    let nibble = |k: usize| words[k] as u8 & 15;
-    put_nibbles(low, lane, &std::array::from_fn(|i| nibble(i) | nibble(i + 16) << 4));
-    put_bytes(high, lane, &words.map(|word| (word >> 4) as u8));
+    put_twelve(quants, lane, &words);
     scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
 }
 

@@ -57,7 +57,15 @@ unsafe fn products<const F: usize, const R: usize>(
                     add(sums, x, 2 * s + 1, _mm256_srai_epi16::<8>(bytes));
                 }
             }
-            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 | Quants::Nibble12 => {
+            Quants::Twelve => {
+                for s in 0..PAIRS / 4 {
+                    let pairs = twelve(vector(3 * s), vector(3 * s + 1), vector(3 * s + 2));
+                    for (place, integers) in pairs.into_iter().enumerate() {
+                        add(sums, x, 4 * s + place, integers);
+                    }
+                }
+            }
+            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
                 let mask = _mm256_set1_epi16(15);
                 for s in 0..4 {
                     let word = vector(s);
@@ -86,11 +94,6 @@ unsafe fn high_bits<const F: usize>(quants: *const u8, pair: usize, low: __m256i
     let (from, at, mask) = match Format::ALL[F].quants() {
         Quants::Nibble5 => (4, pair, 16),
         Quants::Nibble6 => (4 + pair / 8, 2 * (pair % 8), 48),
-        Quants::Nibble12 => {
-            // SAFETY: the vectors behind those of the nibbles.
-            let bytes = unsafe { _mm256_loadu_si256(quants.add(64 * (4 + pair / 2)).cast()) };
-            return _mm256_or_si256(low, signed_above_nibbles(bytes, pair));
-        }
         _ => return low,
     };
     // SAFETY: the vectors behind those of the nibbles.
@@ -103,15 +106,15 @@ unsafe fn high_bits<const F: usize>(quants: *const u8, pair: usize, low: __m256i
     _mm256_or_si256(low, _mm256_and_si256(shifted, _mm256_set1_epi16(mask)))
 }
 
-/// The signed bytes of an even pair, the low ones of `bytes`, or of an odd pair, the high ones: times 16.
+/// The four pairs of three vectors of [`Quants::Twelve`].
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn signed_above_nibbles(bytes: __m256i, pair: usize) -> __m256i {
-    if pair % 2 == 0 {
-        _mm256_srai_epi16::<4>(_mm256_slli_epi16::<8>(bytes))
-    } else {
-        _mm256_and_si256(_mm256_srai_epi16::<4>(bytes), _mm256_set1_epi16(!15))
-    }
+pub(super) fn twelve(a: __m256i, b: __m256i, c: __m256i) -> [__m256i; 4] {
+    let lowest = _mm256_set1_epi16(15);
+    let middle = _mm256_slli_epi16::<4>(_mm256_and_si256(b, lowest));
+    let highest = _mm256_srai_epi16::<4>(_mm256_slli_epi16::<12>(c));
+    let fourth = _mm256_or_si256(_mm256_or_si256(_mm256_and_si256(a, lowest), middle), highest);
+    [_mm256_srai_epi16::<4>(a), _mm256_srai_epi16::<4>(b), _mm256_srai_epi16::<4>(c), fourth]
 }
 
 /// Scales and minima of eight outputs of a record.
@@ -152,7 +155,11 @@ unsafe fn scales_of<const F: usize>(scales: *const u8, header: *const u8, first:
 #[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn factors(scales: *const u8, first: usize) -> Sums {
     // SAFETY: eight of the bytes of each half.
-    [0, LANES].map(|half| unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(scales.add(half + first).cast())) })
+    unsafe {
+        let low = _mm_loadl_epi64(scales.add(first).cast());
+        let high = _mm_loadl_epi64(scales.add(LANES + first).cast());
+        [_mm256_cvtepi8_epi32(low), _mm256_cvtepi8_epi32(high)]
+    }
 }
 
 /// Sets `sums` to the products of `R` rows with the 16 outputs of a panel.
