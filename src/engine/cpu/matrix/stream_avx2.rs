@@ -181,7 +181,7 @@ pub unsafe fn stream<const F: usize, const R: usize>(
     }
     // SAFETY: lengths are checked above.
     unsafe {
-        let mut totals = [[_mm256_setzero_ps(); 2]; R];
+        let mut totals = [[_mm256_setzero_ps(); R]; 2];
         let mut record = panel.as_ptr();
         let mut header = record;
         for block in 0..n_blocks {
@@ -192,7 +192,7 @@ pub unsafe fn stream<const F: usize, const R: usize>(
             prefetch_ahead(record, format.record_bytes());
             let scales = record.add(format.quants().size_bytes());
             let x = rows.each_ref().map(|row| row.integers.as_ptr().add(block * BLOCK));
-            for half in 0..2 {
+            for (half, totals) in totals.iter_mut().enumerate() {
                 let first = half * HALF_LANES;
                 let mut products_of = [[_mm256_setzero_si256(); 2]; R];
                 if format.offset() != 0 {
@@ -211,7 +211,7 @@ pub unsafe fn stream<const F: usize, const R: usize>(
                         (low, high) = (_mm256_mullo_epi32(low, a), _mm256_mullo_epi32(high, b));
                     }
                     let product = _mm256_cvtepi32_ps(_mm256_add_epi32(low, high));
-                    let total = &mut totals[r][half];
+                    let total = &mut totals[r];
                     *total = _mm256_fmadd_ps(scale, product, *total);
                     if format.scales().has_minimum() {
                         let row_sum = _mm256_set1_ps(*rows[r].sums.as_ptr().add(block));
@@ -221,8 +221,8 @@ pub unsafe fn stream<const F: usize, const R: usize>(
             }
             record = record.add(format.record_bytes());
         }
-        for (totals, sums) in totals.iter().zip(sums) {
-            for (half, total) in totals.iter().enumerate() {
+        for (half, totals) in totals.iter().enumerate() {
+            for (total, sums) in totals.iter().zip(sums.iter_mut()) {
                 _mm256_storeu_ps(sums.as_mut_ptr().add(half * HALF_LANES), *total);
             }
         }
