@@ -201,11 +201,8 @@ impl<'a> CpuEngine<'a> {
     }
 
     fn multiply(&self, x: &[f32], rows: usize, products: &mut [Product<'_, '_, '_>], stage: Stage) {
-        let (mut operations, mut bytes) = (0.0, 0.0);
-        for Product { matrix, .. } in products.iter() {
-            operations += 2.0 * rows as f64 * matrix.outputs() as f64 * matrix.inputs() as f64;
-            bytes += matrix.size_bytes() as f64;
-        }
+        let operations = products.iter().map(|product| product.matrix.operations(rows)).sum();
+        let bytes = products.iter().map(|product| product.matrix.size_bytes() as f64).sum();
         let scratch = &mut self.scratch.borrow_mut().matrix;
         self.clock.time(stage, operations, bytes, || multiply_many(&self.pool, x, rows, products, scratch));
     }
@@ -424,8 +421,8 @@ impl<'a> Engine for CpuEngine<'a> {
     fn log_probs(&self, hidden: &Hidden, rows: &[usize], targets: &[u32]) -> Result<Vec<f32>, EngineError> {
         let x = self.normed_rows(hidden, rows);
         let head = &self.head().matrix;
-        let operations = 2.0 * rows.len() as f64 * head.outputs() as f64 * head.inputs() as f64;
-        let found = self.clock.time(Stage::Head, operations, head.size_bytes() as f64, || {
+        let (operations, bytes) = (head.operations(rows.len()), head.size_bytes() as f64);
+        let found = self.clock.time(Stage::Head, operations, bytes, || {
             head.log_probs(&self.pool, &x, targets, &mut self.scratch.borrow_mut().matrix)
         });
         self.give_back([x]);

@@ -116,66 +116,41 @@ mod x86 {
 
     use super::CHAINS;
 
-    /// # Safety
-    /// Needs AVX-512 F, BW and VNNI.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-    pub unsafe fn vnni(turns: usize) -> i32 {
-        let (a, b) = black_box((_mm512_set1_epi16(3), _mm512_set1_epi16(-5)));
-        let mut sums = [_mm512_setzero_si512(); CHAINS];
-        for _ in 0..turns {
-            for sum in &mut sums {
-                *sum = _mm512_dpwssd_epi32(*sum, a, b);
+    /// Two words of -5.
+    const FACTOR: i32 = (-5 << 16) | 0xfffb;
+
+    /// A loop over sums in registers, each of which starts at 1 in every lane: the sum of all lanes at the end.
+    macro_rules! register_loop {
+        ($name:ident, $features:literal, $splat:ident, $lanes:literal, |$sum:ident, $factor:ident| $next:expr) => {
+            /// # Safety
+            /// Needs the instruction set of its name.
+            #[target_feature(enable = $features)]
+            pub unsafe fn $name(turns: usize) -> i32 {
+                let $factor = black_box($splat(FACTOR));
+                let mut sums = [black_box($splat(1)); CHAINS];
+                for _ in 0..turns {
+                    for sum in &mut sums {
+                        let $sum = *sum;
+                        *sum = $next;
+                    }
+                }
+                // SAFETY: vectors are their lanes.
+                let lanes: [[i32; $lanes]; CHAINS] = unsafe { std::mem::transmute(sums) };
+                lanes.as_flattened().iter().fold(0, |all, lane| all.wrapping_add(*lane))
             }
-        }
-        let mut all = _mm512_setzero_si512();
-        for sum in sums {
-            all = _mm512_add_epi32(all, sum);
-        }
-        _mm512_reduce_add_epi32(all)
+        };
     }
 
-    /// Products of what was summed, so that none can be taken out of the loop.
-    ///
-    /// # Safety
-    /// Needs AVX-512 F and BW.
-    #[target_feature(enable = "avx512f,avx512bw")]
-    pub unsafe fn avx512(turns: usize) -> i32 {
-        let b = black_box(_mm512_set1_epi16(-5));
-        let mut sums = [black_box(_mm512_set1_epi32(1)); CHAINS];
-        for _ in 0..turns {
-            for sum in &mut sums {
-                *sum = _mm512_add_epi32(*sum, _mm512_madd_epi16(*sum, b));
-            }
-        }
-        let mut all = _mm512_setzero_si512();
-        for sum in sums {
-            all = _mm512_add_epi32(all, sum);
-        }
-        _mm512_reduce_add_epi32(all)
-    }
-
-    /// As [`avx512`].
-    ///
-    /// # Safety
-    /// Needs AVX2.
-    #[target_feature(enable = "avx2")]
-    pub unsafe fn avx2(turns: usize) -> i32 {
-        let b = black_box(_mm256_set1_epi16(-5));
-        let mut sums = [black_box(_mm256_set1_epi32(1)); CHAINS];
-        for _ in 0..turns {
-            for sum in &mut sums {
-                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(*sum, b));
-            }
-        }
-        let mut all = _mm256_setzero_si256();
-        for sum in sums {
-            all = _mm256_add_epi32(all, sum);
-        }
-        let mut lanes = [0i32; 8];
-        // SAFETY: eight lanes of 32 bits.
-        unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), all) };
-        lanes.iter().fold(0, |all, lane| all.wrapping_add(*lane))
-    }
+    register_loop!(vnni, "avx512f,avx512bw,avx512vnni", _mm512_set1_epi32, 16, |sum, factor| {
+        _mm512_dpwssd_epi32(sum, factor, factor)
+    });
+    // Products of what was summed, so that none can be taken out of the loop.
+    register_loop!(avx512, "avx512f,avx512bw", _mm512_set1_epi32, 16, |sum, factor| {
+        _mm512_add_epi32(sum, _mm512_madd_epi16(sum, factor))
+    });
+    register_loop!(avx2, "avx2", _mm256_set1_epi32, 8, |sum, factor| {
+        _mm256_add_epi32(sum, _mm256_madd_epi16(sum, factor))
+    });
 }
 
 #[cfg(test)]
@@ -187,8 +162,8 @@ mod tests {
         for isa in Isa::ALL_AVAILABLE() {
             let expected = match isa {
                 Isa::Scalar => 0,
-                // Sixteen lanes of two products of 3 and -5, seven turns, all chains.
-                Isa::Avx512Bf16Vnni => 16 * 2 * -15 * 7 * CHAINS as i32,
+                // Two products of -5 and -5 a turn.
+                Isa::Avx512Bf16Vnni => 16 * CHAINS as i32 * (1 + 50 * 7),
                 Isa::Avx512 => 16 * CHAINS as i32 * lane(7),
                 Isa::Avx2Fma => 8 * CHAINS as i32 * lane(7),
             };

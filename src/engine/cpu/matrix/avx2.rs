@@ -6,7 +6,6 @@ use super::expand::{Expanded, WORDS, finish};
 use super::format::{BLOCK, Format, LANES, PAIRS, Quants, nibble_pairs};
 use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS};
 use super::rows::{PackedRow, TILE_ROWS};
-use super::stream_avx2::twelve;
 
 /// Half panels: vectors of eight outputs.
 const HALVES: usize = 2;
@@ -31,7 +30,7 @@ pub unsafe fn tile<const R: usize, const MINIMA: bool>(
             unsafe {
                 let x = rows.each_ref().map(|row| row.integers[block * BLOCK..].as_ptr());
                 let integers = words.as_ptr().add(panel * 2 * LANES);
-                let products = products::<R>(x, integers, 2 * TILE_LANES);
+                let products = products::<R>(x, integers);
                 for (r, products) in products.into_iter().enumerate() {
                     let to = sums.as_mut_ptr().add(r * TILE_LANES + panel * LANES);
                     apply(products, scales.as_ptr().add(panel * LANES), to);
@@ -45,17 +44,13 @@ pub unsafe fn tile<const R: usize, const MINIMA: bool>(
     }
 }
 
-/// Exact products of `R` rows with a block of 16 outputs whose pairs are `stride` words apart.
+/// Exact products of `R` rows with a block of 16 outputs of a tile.
 ///
 /// # Safety
-/// Needs AVX2; each of `x` points to a block of 32 integers, `integers` to 16 vectors of 32 words, `stride` words apart.
+/// Needs AVX2; each of `x` points to a block of 32 integers, `integers` to 16 vectors of 32 words, a row of the tile apart.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn products<const R: usize>(
-    x: [*const i16; R],
-    mut integers: *const i16,
-    stride: usize,
-) -> [[__m256i; HALVES]; R] {
+unsafe fn products<const R: usize>(x: [*const i16; R], mut integers: *const i16) -> [[__m256i; HALVES]; R] {
     let mut products = [[_mm256_setzero_si256(); HALVES]; R];
     for pair in 0..PAIRS {
         // SAFETY: the caller's promise.
@@ -67,7 +62,7 @@ unsafe fn products<const R: usize>(
                 *low_sum = _mm256_add_epi32(*low_sum, _mm256_madd_epi16(pair, low));
                 *high_sum = _mm256_add_epi32(*high_sum, _mm256_madd_epi16(pair, high));
             }
-            integers = integers.wrapping_add(stride);
+            integers = integers.wrapping_add(2 * TILE_LANES);
         }
     }
     products
@@ -164,14 +159,6 @@ unsafe fn integers<const F: usize>(quants: *const u8, words: &mut [i16; WORDS], 
                 let bytes = vector(s);
                 put(2 * s, _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes)));
                 put(2 * s + 1, _mm256_srai_epi16::<8>(bytes));
-            }
-        }
-        Quants::Twelve => {
-            for s in 0..PAIRS / 4 {
-                let pairs = twelve(vector(3 * s), vector(3 * s + 1), vector(3 * s + 2));
-                for (place, integers) in pairs.into_iter().enumerate() {
-                    put(4 * s + place, integers);
-                }
             }
         }
         Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {

@@ -5,8 +5,8 @@
 
 use std::arch::x86_64::*;
 
-use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS, prefetch_ahead};
+use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
+use super::kernels::{ExpandedTile, Streamed, TILE_LANES, TILE_PANELS, streamed};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// `sum + a0 * b0 + a1 * b1` in each 32-bit lane, on 16-bit integers; exact.
@@ -50,19 +50,6 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
             Quants::Word => {
                 for (pair, words) in out.iter_mut().enumerate() {
                     *words = vector(pair);
-                }
-            }
-            Quants::Twelve => {
-                let lowest = _mm512_set1_epi16(15);
-                for s in 0..PAIRS / 4 {
-                    let [a, b, c] = [vector(3 * s), vector(3 * s + 1), vector(3 * s + 2)];
-                    let middle = _mm512_slli_epi16::<4>(_mm512_and_si512(b, lowest));
-                    let highest = _mm512_srai_epi16::<4>(_mm512_slli_epi16::<12>(c));
-                    let fourth = _mm512_or_si512(_mm512_and_si512(a, lowest), middle);
-                    out[4 * s] = _mm512_srai_epi16::<4>(a);
-                    out[4 * s + 1] = _mm512_srai_epi16::<4>(b);
-                    out[4 * s + 2] = _mm512_srai_epi16::<4>(c);
-                    out[4 * s + 3] = _mm512_or_si512(fourth, highest);
                 }
             }
             Quants::Byte => {
@@ -338,16 +325,9 @@ unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
     // SAFETY: lengths are checked above; the caller's instruction set.
     unsafe {
         let mut totals = [_mm512_setzero_ps(); R];
-        let mut record = panel.as_ptr();
-        let mut header = record;
         for block in 0..n_blocks {
-            if format.scales().header_bytes() > 0 && block % GROUP == 0 {
-                header = record;
-                record = record.add(format.scales().header_bytes());
-            }
-            prefetch_ahead(record, format.record_bytes());
-            let scales = record.add(format.quants().size_bytes());
-            let integers = pairs::<F>(record);
+            let Streamed { quants, scales, header } = streamed::<F>(panel.as_ptr(), block);
+            let integers = pairs::<F>(quants);
             let (scale, minimum) = scales_of::<F>(scales, header);
             for (row, total) in rows.iter().zip(&mut totals) {
                 let x = row.integers.as_ptr().add(block * BLOCK).cast::<i32>();
@@ -370,7 +350,6 @@ unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
                     *total = _mm512_fmadd_ps(minimum, row_sum, *total);
                 }
             }
-            record = record.add(format.record_bytes());
         }
         for (total, sums) in totals.into_iter().zip(sums) {
             _mm512_storeu_ps(sums.as_mut_ptr(), total);

@@ -7,8 +7,8 @@ use std::arch::x86_64::*;
 
 use super::avx512::scales_of;
 use super::byte_rows::{ByteRow, QUADS};
-use super::format::{Format, GROUP, LANES, Quants, Scales};
-use super::kernels::{ExpandedTile, HALF_TILE_PANELS, TILE_LANES, prefetch_ahead};
+use super::format::{Format, LANES, Quants, Scales};
+use super::kernels::{ExpandedTile, HALF_TILE_PANELS, Streamed, TILE_LANES, streamed};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// The eight quad vectors of the integers of a record.
@@ -160,16 +160,10 @@ pub unsafe fn stream<const F: usize, const R: usize>(
     // SAFETY: lengths are checked above; the features of this function.
     unsafe {
         let mut totals = [_mm512_setzero_ps(); R];
-        let mut record = panel.as_ptr();
-        let mut header = record;
         for block in 0..n_blocks {
-            if format.scales().header_bytes() > 0 && block % GROUP == 0 {
-                header = record;
-                record = record.add(format.scales().header_bytes());
-            }
-            prefetch_ahead(record, format.record_bytes());
-            let integers = quads::<F>(record);
-            let (scale, minimum) = scales_of::<F>(record.add(format.quants().size_bytes()), header);
+            let Streamed { quants, scales, header } = streamed::<F>(panel.as_ptr(), block);
+            let integers = quads::<F>(quants);
+            let (scale, minimum) = scales_of::<F>(scales, header);
             for (row, total) in rows.iter().zip(&mut totals) {
                 let x = row.integers.as_ptr().cast::<i32>().add(block * QUADS * TILE_ROWS + row.row);
                 // Two chains: each product waits for the one before it.
@@ -187,7 +181,6 @@ pub unsafe fn stream<const F: usize, const R: usize>(
                     *total = _mm512_fmadd_ps(minimum, value, *total);
                 }
             }
-            record = record.add(format.record_bytes());
         }
         for (total, sums) in totals.into_iter().zip(sums) {
             _mm512_storeu_ps(sums.as_mut_ptr(), total);

@@ -82,17 +82,6 @@ fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
                 *word = quad_value(format.quants(), quants, k, lane) - offset;
             }
         }
-        Quants::Twelve => {
-            for (index, word) in words.iter_mut().enumerate() {
-                let (pair, lane) = (index / VECTOR, index % VECTOR);
-                let stored = |place: usize| word_at(quants, (pair / 4 * 3 + place) * VECTOR + lane);
-                let bits = match pair % 4 {
-                    3 => (0..3).fold(0, |all, place| all | (stored(place) & 15) << (4 * place + 4)),
-                    place => stored(place),
-                };
-                *word = bits as i16 >> 4;
-            }
-        }
         Quants::Word => {
             for (index, word) in words.iter_mut().enumerate() {
                 *word = word_at(quants, index) as i16;

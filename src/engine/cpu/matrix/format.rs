@@ -61,9 +61,6 @@ pub enum Quants {
     Nibble6,
     /// 8 bits, signed: eight vectors; vector `s` holds pair `2s` in the low bytes, `2s + 1` in the high ones
     Byte,
-    /// 12 bits, signed: twelve vectors; `3s`, `3s + 1` and `3s + 2` hold the pairs `4s`, `4s + 1` and `4s + 2`, and in their
-    /// lowest four bits the lowest, middle and highest ones of pair `4s + 3`
-    Twelve,
     /// 16 bits, signed: vector `p` holds pair `p`
     Word,
     /// 4 bits, unsigned: four vectors of quads; vector `s` holds quad `s` in the low nibbles, `s + 4` in the high ones
@@ -85,7 +82,6 @@ impl Quants {
             Self::Nibble5 => 256 + 64,
             Self::Nibble6 => 256 + 128,
             Self::Byte | Self::QuadByte => 512,
-            Self::Twelve => 768,
             Self::Word => 1024,
         }
     }
@@ -155,9 +151,9 @@ pub enum Format {
     Q6K,
     /// From `Q3_K`: scale times value, exactly
     Integer,
-    /// From `F16`, `BF16` and `Q2_K`: 11 bits and a sign per value, one scale per 32, so that the error is at most
-    /// 1/4092 of the largest of the 32 (rounding to bf16 would cost each value up to 1/512 of itself)
-    Float12,
+    /// From `F16`, `BF16` and `Q2_K`: 12 bits and a sign per value, one scale per 32, so that the error is at most
+    /// 1/8190 of the largest of the 32 (rounding to bf16 would cost each value up to 1/512 of itself)
+    Word,
     /// From `Q4_0`, for 8-bit activations
     Q4_0By8,
     /// From `Q4_1`, for 8-bit activations
@@ -181,7 +177,7 @@ impl Format {
         Self::Q5K,
         Self::Q6K,
         Self::Integer,
-        Self::Float12,
+        Self::Word,
         Self::Q4_0By8,
         Self::Q4_1By8,
         Self::Q4KBy8,
@@ -201,7 +197,7 @@ impl Format {
         }
         Some(match dtype {
             TensorType::F32 => return None,
-            TensorType::F16 | TensorType::BF16 | TensorType::Q2K => Self::Float12,
+            TensorType::F16 | TensorType::BF16 | TensorType::Q2K => Self::Word,
             TensorType::Q3K => Self::Integer,
             TensorType::Q4_0 => Self::Q4_0,
             TensorType::Q4_1 => Self::Q4_1,
@@ -221,8 +217,7 @@ impl Format {
             Self::Q5_0 | Self::Q5_1 | Self::Q5K => Quants::Nibble5,
             Self::Q6K => Quants::Nibble6,
             Self::Q8_0 | Self::Q8K => Quants::Byte,
-            Self::Float12 => Quants::Twelve,
-            Self::Integer => Quants::Word,
+            Self::Integer | Self::Word => Quants::Word,
             Self::Q4_0By8 | Self::Q4_1By8 | Self::Q4KBy8 => Quants::QuadNibble,
             Self::Q8_0By8 => Quants::QuadByte,
         }
@@ -236,7 +231,7 @@ impl Format {
             Self::Q4K | Self::Q5K | Self::Q4KBy8 => Scales::Super,
             Self::Q6K => Scales::Six,
             Self::Q8K => Scales::Single,
-            Self::Float12 => Scales::Brain,
+            Self::Word => Scales::Brain,
         }
     }
 

@@ -32,14 +32,31 @@ const QUAD_BYTES: usize = HALF_TILE_PANELS * LANES * BLOCK;
 #[cfg(target_arch = "x86_64")]
 const AHEAD: usize = 2048;
 
-/// Asks for the `len` bytes that follow `from` at the distance of [`AHEAD`]; those past the end do no harm.
+/// Integers, scales and header of a record that is streamed.
+#[cfg(target_arch = "x86_64")]
+pub struct Streamed {
+    pub quants: *const u8,
+    pub scales: *const u8,
+    pub header: *const u8,
+}
+
+/// Record `block` of a panel of format `F`; asks memory for what follows at the distance of [`AHEAD`].
+///
+/// # Safety
+/// The panel has more than `block` records.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub fn prefetch_ahead(from: *const u8, len: usize) {
+pub unsafe fn streamed<const F: usize>(panel: *const u8, block: usize) -> Streamed {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    for line in (0..len).step_by(64) {
-        // SAFETY: a prefetch of any address is harmless, and every x86-64 has it.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD + line).cast()) };
+    let format = Format::ALL[F];
+    // SAFETY: the record lies inside the panel. A prefetch of any address is harmless, and every x86-64 has it.
+    unsafe {
+        let quants = panel.add(format.record_at(block));
+        for line in (0..format.record_bytes()).step_by(64) {
+            _mm_prefetch::<_MM_HINT_T0>(quants.wrapping_add(AHEAD + line).cast());
+        }
+        let scales = quants.add(format.quants().size_bytes());
+        Streamed { quants, scales, header: panel.add(format.header_at(block)) }
     }
 }
 

@@ -145,6 +145,11 @@ impl<'a> Matrix<'a> {
         }
     }
 
+    /// Multiplications and additions of a product with `rows` rows.
+    pub fn operations(&self, rows: usize) -> f64 {
+        2.0 * rows as f64 * self.outputs as f64 * self.inputs as f64
+    }
+
     /// `y = x W^T`; `x`: `[rows, inputs]`, `y`: `[rows, outputs]`.
     ///
     /// # Panics

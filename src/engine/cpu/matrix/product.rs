@@ -376,3 +376,19 @@ impl MatrixWorkspace {
         self.slots[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_shrink_and_leave_nothing_out() {
+        for (n, threads) in [(0, 2), (1, 1), (3, 8), (60, 2), (61, 2), (768, 3)] {
+            let borders = shrinking_pieces(n, threads);
+            assert_eq!((borders[0], borders[borders.len() - 1]), (0, n));
+            let sizes: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
+            assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+        }
+    }
+}

@@ -1,13 +1,13 @@
 //! From stored rows to panels, once at load. Integers only change place; floats become 12-bit integers per 32.
 
-use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales};
+use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, WEIGHT_LIMIT};
 use super::half_bits::{bf16_at_least, bf16_to_f32};
 use super::unpack::{bits_q6k, integer_q3k, looked_up, scale_and_minimum, u32_at, unpack_block};
 use crate::checkpoint::tensor::TensorType;
 use crate::engine::cpu::isa::Vectorised;
 
-/// Largest magnitude that floats are quantised to: one less than 12 bits hold, for a rounded-up quotient.
-const FLOAT_LIMIT: f32 = 2046.0;
+/// Largest magnitude that floats are quantised to: one less than the limit, for a rounded-up quotient.
+const FLOAT_LIMIT: f32 = (WEIGHT_LIMIT - 1) as f32;
 /// Below this scale the inverse overflows and a block counts as zero.
 const SMALLEST_SCALE: f32 = 1e-37;
 
@@ -93,22 +93,6 @@ fn put_fifth_bits(quants: &mut [u8], lane: usize, bits: u32) {
     lanes::<{ 5 * LANES }>(quants)[4 * LANES + lane % LANES] = word.to_le_bytes();
 }
 
-/// The lowest twelve bits of each word: every fourth pair goes below the three before it.
-#[inline(always)]
-fn put_twelve(quants: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
-    let lanes = lanes::<{ 12 * LANES }>(quants);
-    for (s, pairs) in words.as_chunks::<8>().0.iter().enumerate() {
-        for place in 0..3 {
-            let word = |odd: usize| {
-                let below = pairs[6 + odd] as u16 >> (4 * place) & 15;
-                u32::from((pairs[2 * place + odd] as u16) << 4 | below)
-            };
-            let both = word(0) | word(1) << 16;
-            lanes[(3 * s + place) * LANES + lane % LANES] = both.to_le_bytes();
-        }
-    }
-}
-
 #[inline(always)]
 fn put_words(quants: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
     let lanes = lanes::<{ PAIRS * LANES }>(quants);
@@ -161,7 +145,7 @@ fn put_floats(
             *word = ((value * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32) as i16;
         }
     }
-    put_twelve(quants, lane, &words);
+    put_words(quants, lane, &words);
     scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
 }
 

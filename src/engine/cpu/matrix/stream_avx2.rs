@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::prefetch_ahead;
+use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
+use super::kernels::{Streamed, streamed};
 use super::rows::PackedRow;
 
 /// Outputs of a vector: half a panel.
@@ -57,14 +57,6 @@ unsafe fn products<const F: usize, const R: usize>(
                     add(sums, x, 2 * s + 1, _mm256_srai_epi16::<8>(bytes));
                 }
             }
-            Quants::Twelve => {
-                for s in 0..PAIRS / 4 {
-                    let pairs = twelve(vector(3 * s), vector(3 * s + 1), vector(3 * s + 2));
-                    for (place, integers) in pairs.into_iter().enumerate() {
-                        add(sums, x, 4 * s + place, integers);
-                    }
-                }
-            }
             Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
                 let mask = _mm256_set1_epi16(15);
                 for s in 0..4 {
@@ -104,17 +96,6 @@ unsafe fn high_bits<const F: usize>(quants: *const u8, pair: usize, low: __m256i
         _mm256_srl_epi16(bits, _mm_cvtsi32_si128(at as i32 - 4))
     };
     _mm256_or_si256(low, _mm256_and_si256(shifted, _mm256_set1_epi16(mask)))
-}
-
-/// The four pairs of three vectors of [`Quants::Twelve`].
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn twelve(a: __m256i, b: __m256i, c: __m256i) -> [__m256i; 4] {
-    let lowest = _mm256_set1_epi16(15);
-    let middle = _mm256_slli_epi16::<4>(_mm256_and_si256(b, lowest));
-    let highest = _mm256_srai_epi16::<4>(_mm256_slli_epi16::<12>(c));
-    let fourth = _mm256_or_si256(_mm256_or_si256(_mm256_and_si256(a, lowest), middle), highest);
-    [_mm256_srai_epi16::<4>(a), _mm256_srai_epi16::<4>(b), _mm256_srai_epi16::<4>(c), fourth]
 }
 
 /// Scales and minima of eight outputs of a record.
@@ -182,15 +163,8 @@ pub unsafe fn stream<const F: usize, const R: usize>(
     // SAFETY: lengths are checked above.
     unsafe {
         let mut totals = [[_mm256_setzero_ps(); R]; 2];
-        let mut record = panel.as_ptr();
-        let mut header = record;
         for block in 0..n_blocks {
-            if format.scales().header_bytes() > 0 && block % GROUP == 0 {
-                header = record;
-                record = record.add(format.scales().header_bytes());
-            }
-            prefetch_ahead(record, format.record_bytes());
-            let scales = record.add(format.quants().size_bytes());
+            let Streamed { quants, scales, header } = streamed::<F>(panel.as_ptr(), block);
             let x = rows.each_ref().map(|row| row.integers.as_ptr().add(block * BLOCK));
             for (half, totals) in totals.iter_mut().enumerate() {
                 let first = half * HALF_LANES;
@@ -203,7 +177,7 @@ pub unsafe fn stream<const F: usize, const R: usize>(
                         }
                     }
                 }
-                products::<F, R>(record.add(32 * half), x, &mut products_of);
+                products::<F, R>(quants.add(32 * half), x, &mut products_of);
                 let (scale, minimum) = scales_of::<F>(scales, header, first);
                 for (r, [mut low, mut high]) in products_of.into_iter().enumerate() {
                     if matches!(format.scales(), Scales::Six) {
@@ -219,7 +193,6 @@ pub unsafe fn stream<const F: usize, const R: usize>(
                     }
                 }
             }
-            record = record.add(format.record_bytes());
         }
         for (half, totals) in totals.iter().enumerate() {
             for (total, sums) in totals.iter().zip(sums.iter_mut()) {
