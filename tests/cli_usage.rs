@@ -119,19 +119,39 @@ fn bench_reports_a_rate_for_every_length_and_depth() {
     assert!(object["result"]["decode"][0]["tokens_per_s"].as_f64().unwrap() > 0.0);
 }
 
-/// Shares of the stages and of the rest fill the time, and the work counted is the model's.
+/// The work counted is the model's: every weight of a product twice a token, every visible key twice a lane of a query.
 #[test]
 fn bench_says_where_the_time_goes() {
+    let config = common::command::json("inspect")["result"]["config"].clone();
+    let size = |name: &str| config[name].as_f64().unwrap();
+    let (hidden, layers, head_dim) = (size("hidden_size"), size("n_layers"), size("head_dim"));
+    let queries = size("n_heads") * head_dim;
+    let kv = size("n_kv_heads") * head_dim;
+    let weights = layers * hidden * (2.0 * queries + 2.0 * kv + 3.0 * size("intermediate_size"));
+    let head = hidden * size("vocab_size");
+    let keys = |tokens: std::ops::Range<u32>| tokens.map(|before| f64::from(before) + 1.0).sum::<f64>();
+
     let result = common::command::json("bench --prefill 64 --decode 4 --depth 32")["result"].clone();
     assert!(result["machine"]["bytes_per_s"].as_f64().unwrap() > 1e8);
-    for row in [&result["prefill"][0], &result["decode"][0]] {
+    // The first token behind the cache is not timed.
+    for (row, tokens, logits) in [(&result["prefill"][0], 0..64, 1.0), (&result["decode"][0], 33..37, 4.0)] {
+        let n = f64::from(tokens.end - tokens.start);
+        let expected = [
+            ("matrices", 2.0 * n * weights),
+            ("attention", 4.0 * layers * queries * keys(tokens)),
+            ("head", 2.0 * logits * head),
+        ];
         let stages = row["stages"].as_array().unwrap();
-        let names: Vec<&str> = stages.iter().map(|stage| stage["stage"].as_str().unwrap()).collect();
-        assert_eq!(names, ["matrices", "attention", "head", "other"]);
-        let seconds: f64 = stages.iter().map(|stage| stage["seconds"].as_f64().unwrap()).sum();
-        let elapsed = row["tokens"].as_f64().unwrap() / row["tokens_per_s"].as_f64().unwrap();
-        assert!((seconds / elapsed - 1.0).abs() < 1e-9, "{seconds} {elapsed}");
-        assert!(stages[..3].iter().all(|stage| stage["operations_per_s"].as_f64().unwrap() > 0.0));
+        for ((name, operations), stage) in expected.into_iter().zip(stages) {
+            let number = |key: &str| stage[key].as_f64().unwrap();
+            let counted = number("operations_per_s") * number("seconds");
+            assert_eq!(stage["stage"], name);
+            assert!((counted / operations - 1.0).abs() < 1e-9, "{name}: {counted} {operations}");
+        }
+        let (rest, elapsed) = (&stages[3], n / row["tokens_per_s"].as_f64().unwrap());
+        assert_eq!(rest["stage"], "other");
+        let seconds = rest["seconds"].as_f64().unwrap();
+        assert!(seconds > 0.0 && seconds < elapsed, "{seconds} of {elapsed}");
     }
     let candle = common::command::json("bench --engine candle --prefill 8 --decode 1")["result"].clone();
     assert!(candle["machine"].is_null() && candle["prefill"][0]["stages"].is_null(), "{candle}");
