@@ -37,7 +37,7 @@ const ROWS_PER_BLOCK: usize = 192;
 const BLOCKS_PER_THREAD: usize = 4;
 
 /// Values that one thread reads faster than another wakes up.
-const SERIAL_BELOW: usize = 1 << 16;
+const SERIAL_BELOW: usize = 1 << 12;
 
 /// One call of [`attend`].
 #[derive(Clone, Copy)]

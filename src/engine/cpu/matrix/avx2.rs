@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::expand::{Expanded, WORDS, finish};
 use super::format::{BLOCK, Format, LANES, PAIRS, Quants, nibble_pairs};
-use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS};
+use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS, thirteen};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// Half panels: vectors of eight outputs.
@@ -153,7 +153,7 @@ unsafe fn integers<const F: usize>(quants: *const u8, words: &mut [i16; WORDS], 
     };
     match format.quants() {
         Quants::QuadNibble | Quants::QuadByte => unreachable!("quads are multiplied with 8-bit activations"),
-        Quants::Word => (0..PAIRS).for_each(|pair| put(pair, vector(pair))),
+        Quants::Thirteen => thirteen!(256, vector, put),
         Quants::Byte => {
             for s in 0..PAIRS / 2 {
                 let bytes = vector(s);

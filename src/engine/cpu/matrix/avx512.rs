@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::{ExpandedTile, Streamed, TILE_LANES, TILE_PANELS, streamed};
+use super::kernels::{ExpandedTile, Streamed, TILE_LANES, TILE_PANELS, streamed, thirteen};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// `sum + a0 * b0 + a1 * b1` in each 32-bit lane, on 16-bit integers; exact.
@@ -47,11 +47,7 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
             Quants::QuadNibble | Quants::QuadByte => {
                 unreachable!("quads are multiplied with 8-bit activations")
             }
-            Quants::Word => {
-                for (pair, words) in out.iter_mut().enumerate() {
-                    *words = vector(pair);
-                }
-            }
+            Quants::Thirteen => thirteen!(512, vector, |pair, words| out[pair] = words),
             Quants::Byte => {
                 for s in 0..PAIRS / 2 {
                     let bytes = vector(s);

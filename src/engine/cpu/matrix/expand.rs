@@ -82,9 +82,17 @@ fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
                 *word = quad_value(format.quants(), quants, k, lane) - offset;
             }
         }
-        Quants::Word => {
+        Quants::Thirteen => {
             for (index, word) in words.iter_mut().enumerate() {
-                *word = word_at(quants, index) as i16;
+                let (pair, lane) = (index / VECTOR, index % VECTOR);
+                let stored = |vector: usize| word_at(quants, vector * VECTOR + lane);
+                let bits = match pair {
+                    0..13 => stored(pair),
+                    _ => (0..4).fold((stored(12) >> (pair - 13) & 1) << 3, |all, place| {
+                        all | (stored(4 * (pair - 13) + place) & 7) << (4 + 3 * place)
+                    }),
+                };
+                *word = bits as i16 >> 3;
             }
         }
     }

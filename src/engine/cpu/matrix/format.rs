@@ -61,8 +61,8 @@ pub enum Quants {
     Nibble6,
     /// 8 bits, signed: eight vectors; vector `s` holds pair `2s` in the low bytes, `2s + 1` in the high ones
     Byte,
-    /// 16 bits, signed: vector `p` holds pair `p`
-    Word,
+    /// 13 bits, signed: thirteen vectors; see [`lowest_bits`]
+    Thirteen,
     /// 4 bits, unsigned: four vectors of quads; vector `s` holds quad `s` in the low nibbles, `s + 4` in the high ones
     QuadNibble,
     /// 8 bits, unsigned: eight vectors of quads
@@ -74,6 +74,17 @@ pub const fn nibble_pairs(s: usize) -> [usize; 4] {
     [2 * s, 2 * s + 8, 2 * s + 1, 2 * s + 9]
 }
 
+/// What the lowest three bits of each word of vector `v` of [`Quants::Thirteen`] are; the others are pair `v`.
+///
+/// Pairs 13, 14 and 15 lie there: pair `13 + s` has its lowest bit in bit `s` of vector 12, and its bits from `1 + 3n` on in vector
+/// `4s + n`. Of word `word` of each pair the words of vector `v` hold this.
+pub fn lowest_bits(v: usize, word: impl Fn(usize) -> i16) -> u16 {
+    match v {
+        12 => (0..3).fold(0, |all, s| all | (word(13 + s) as u16 & 1) << s),
+        _ => word(13 + v / 4) as u16 >> (1 + 3 * (v % 4)) & 7,
+    }
+}
+
 impl Quants {
     /// Bytes of the integers of one record.
     pub const fn size_bytes(self) -> usize {
@@ -82,7 +93,7 @@ impl Quants {
             Self::Nibble5 => 256 + 64,
             Self::Nibble6 => 256 + 128,
             Self::Byte | Self::QuadByte => 512,
-            Self::Word => 1024,
+            Self::Thirteen => 13 * 64,
         }
     }
 }
@@ -153,7 +164,7 @@ pub enum Format {
     Integer,
     /// From `F16`, `BF16` and `Q2_K`: 12 bits and a sign per value, one scale per 32, so that the error is at most
     /// 1/8190 of the largest of the 32 (rounding to bf16 would cost each value up to 1/512 of itself)
-    Word,
+    Float13,
     /// From `Q4_0`, for 8-bit activations
     Q4_0By8,
     /// From `Q4_1`, for 8-bit activations
@@ -177,7 +188,7 @@ impl Format {
         Self::Q5K,
         Self::Q6K,
         Self::Integer,
-        Self::Word,
+        Self::Float13,
         Self::Q4_0By8,
         Self::Q4_1By8,
         Self::Q4KBy8,
@@ -197,7 +208,7 @@ impl Format {
         }
         Some(match dtype {
             TensorType::F32 => return None,
-            TensorType::F16 | TensorType::BF16 | TensorType::Q2K => Self::Word,
+            TensorType::F16 | TensorType::BF16 | TensorType::Q2K => Self::Float13,
             TensorType::Q3K => Self::Integer,
             TensorType::Q4_0 => Self::Q4_0,
             TensorType::Q4_1 => Self::Q4_1,
@@ -217,7 +228,7 @@ impl Format {
             Self::Q5_0 | Self::Q5_1 | Self::Q5K => Quants::Nibble5,
             Self::Q6K => Quants::Nibble6,
             Self::Q8_0 | Self::Q8K => Quants::Byte,
-            Self::Integer | Self::Word => Quants::Word,
+            Self::Integer | Self::Float13 => Quants::Thirteen,
             Self::Q4_0By8 | Self::Q4_1By8 | Self::Q4KBy8 => Quants::QuadNibble,
             Self::Q8_0By8 => Quants::QuadByte,
         }
@@ -231,7 +242,7 @@ impl Format {
             Self::Q4K | Self::Q5K | Self::Q4KBy8 => Scales::Super,
             Self::Q6K => Scales::Six,
             Self::Q8K => Scales::Single,
-            Self::Word => Scales::Brain,
+            Self::Float13 => Scales::Brain,
         }
     }
 

@@ -1,6 +1,6 @@
 //! From stored rows to panels, once at load. Integers only change place; floats become 12-bit integers per 32.
 
-use super::format::{BLOCK, Format, GROUP, LANES, PAIRS, Quants, Scales, WEIGHT_LIMIT};
+use super::format::{BLOCK, Format, GROUP, LANES, Quants, Scales, WEIGHT_LIMIT, lowest_bits};
 use super::half_bits::{bf16_at_least, bf16_to_f32};
 use super::unpack::{bits_q6k, integer_q3k, looked_up, scale_and_minimum, u32_at, unpack_block};
 use crate::checkpoint::tensor::TensorType;
@@ -93,12 +93,16 @@ fn put_fifth_bits(quants: &mut [u8], lane: usize, bits: u32) {
     lanes::<{ 5 * LANES }>(quants)[4 * LANES + lane % LANES] = word.to_le_bytes();
 }
 
+/// Integers of 13 bits.
 #[inline(always)]
-fn put_words(quants: &mut [u8], lane: usize, words: &[i16; BLOCK]) {
-    let lanes = lanes::<{ PAIRS * LANES }>(quants);
-    for (pair, [even, odd]) in words.as_chunks::<2>().0.iter().enumerate() {
-        let word = u32::from(*even as u16) | u32::from(*odd as u16) << 16;
-        lanes[pair * LANES + lane % LANES] = word.to_le_bytes();
+fn put_thirteen(quants: &mut [u8], lane: usize, integers: &[i16; BLOCK]) {
+    let lanes = lanes::<{ 13 * LANES }>(quants);
+    for vector in 0..13 {
+        let word = |odd: usize| {
+            let low = lowest_bits(vector, |pair| integers[2 * pair + odd]);
+            u32::from((integers[2 * vector + odd] as u16) << 3 | low)
+        };
+        lanes[vector * LANES + lane % LANES] = (word(0) | word(1) << 16).to_le_bytes();
     }
 }
 
@@ -145,7 +149,7 @@ fn put_floats(
             *word = ((value * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32) as i16;
         }
     }
-    put_words(quants, lane, &words);
+    put_thirteen(quants, lane, &words);
     scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
 }
 
@@ -204,7 +208,7 @@ fn put_large(
     match dtype {
         TensorType::Q3K => {
             let words = std::array::from_fn(|k| integer_q3k(stored, j, k));
-            put_words(quants, lane, &words);
+            put_thirteen(quants, lane, &words);
             scales[2 * lane..][..2].copy_from_slice(&stored[108..110]);
         }
         TensorType::Q4K | TensorType::Q5K => {

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::{Streamed, streamed};
+use super::kernels::{Streamed, streamed, thirteen};
 use super::rows::PackedRow;
 
 /// Outputs of a vector: half a panel.
@@ -45,11 +45,7 @@ unsafe fn products<const F: usize, const R: usize>(
             Quants::QuadNibble | Quants::QuadByte => {
                 unreachable!("quads are multiplied with 8-bit activations")
             }
-            Quants::Word => {
-                for pair in 0..PAIRS {
-                    add(sums, x, pair, vector(pair));
-                }
-            }
+            Quants::Thirteen => thirteen!(256, vector, |pair, words| add(sums, x, pair, words)),
             Quants::Byte => {
                 for s in 0..PAIRS / 2 {
                     let bytes = vector(s);

@@ -92,7 +92,7 @@ fn packed_panels_hold_the_stored_values() {
                 expand(format, &panels[panel * panel_bytes..][..panel_bytes], block, &mut record);
                 let largest = expected.iter().fold(0.0f32, |all, x| all.max(x.abs()));
                 let tolerance =
-                    if matches!(format, Format::Word) { largest / 8000.0 } else { largest * 1e-6 };
+                    if matches!(format, Format::Float13) { largest / 8000.0 } else { largest * 1e-6 };
                 for (k, expected) in expected.iter().enumerate() {
                     let word = record.words[k / 2 * 2 * LANES + 2 * lane + k % 2];
                     let got = record.scales[lane] * f32::from(word) + record.minima[lane];
@@ -162,7 +162,7 @@ fn mean_errors_are_far_below_those_of_bfloat16() {
         println!("{dtype}: {mean:.1e}");
         let (integers, floats) = MEAN_TOLERANCES;
         let format = Format::of(dtype, Activations::Sixteen);
-        let limit = if matches!(format, Some(Format::Word)) { floats } else { integers };
+        let limit = if matches!(format, Some(Format::Float13)) { floats } else { integers };
         assert!(mean < limit, "{dtype}: {mean:e}");
     }
 }
