@@ -220,6 +220,8 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: boo
         let mut acc = [[A::L::splat(0.0); C]; M];
         let mut queries = [A::pair(products.q); M];
         let (mut k, mut q) = (products.k.add(2 * column), products.q);
+        // The next tile from its start to its end, over all columns of this one.
+        let mut next = products.k.wrapping_add(products.pairs * 2 * (TILE + column));
         for _ in 0..products.pairs {
             for (r, query) in queries.iter_mut().enumerate() {
                 *query = A::pair(q.add(2 * r));
@@ -227,7 +229,7 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: boo
             for c in 0..C {
                 let at = k.add(c * 2 * A::PAIRS);
                 if A::AHEAD && AHEAD {
-                    A::L::prefetch(at.wrapping_add(products.pairs * 2 * TILE));
+                    A::L::prefetch(next.wrapping_add(c * 2 * A::PAIRS));
                 }
                 let keys = A::load(at);
                 for (row, query) in acc.iter_mut().zip(queries) {
@@ -236,6 +238,7 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: boo
             }
             k = k.add(2 * TILE);
             q = q.add(2 * M);
+            next = next.wrapping_add(C * 2 * A::PAIRS);
         }
         for (r, row) in acc.iter().enumerate() {
             let to = products.scores.add(r * TILE + column);
@@ -356,6 +359,7 @@ unsafe fn mix<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
         let mut w = step.weights.add(group.first * TILE).cast_const();
         let mut weights = [A::pair(w); M];
         let mut v = step.v.add(2 * lane);
+        let mut next = step.v.wrapping_add((step.lanes + lane) * TILE);
         for _ in 0..group.end.div_ceil(2) {
             for (r, weight) in weights.iter_mut().enumerate() {
                 *weight = A::pair(w.add(r * TILE));
@@ -363,7 +367,7 @@ unsafe fn mix<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
             for c in 0..C {
                 let at = v.add(c * 2 * A::PAIRS);
                 if A::AHEAD && AHEAD {
-                    A::L::prefetch(at.wrapping_add(step.lanes * TILE));
+                    A::L::prefetch(next.wrapping_add(c * 2 * A::PAIRS));
                 }
                 let values = A::load(at);
                 for (row, weight) in acc.iter_mut().zip(weights) {
@@ -372,6 +376,7 @@ unsafe fn mix<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
             }
             v = v.add(2 * step.lanes);
             w = w.add(2);
+            next = next.wrapping_add(C * 2 * A::PAIRS);
         }
         for (r, row) in acc.iter().enumerate() {
             for (c, sum) in row.iter().enumerate() {
