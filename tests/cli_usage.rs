@@ -119,7 +119,8 @@ fn bench_reports_a_rate_for_every_length_and_depth() {
     assert!(object["result"]["decode"][0]["tokens_per_s"].as_f64().unwrap() > 0.0);
 }
 
-/// The work counted is the model's: every weight of a product twice a token, every visible key twice a lane of a query.
+/// The work counted is the model's: every weight of a product twice a token, every visible key twice a lane of a query; in the
+/// last layer, behind the keys and values, for tokens with logits only.
 #[test]
 fn bench_says_where_the_time_goes() {
     let config = common::command::json("inspect")["result"]["config"].clone();
@@ -127,19 +128,24 @@ fn bench_says_where_the_time_goes() {
     let (hidden, layers, head_dim) = (size("hidden_size"), size("n_layers"), size("head_dim"));
     let queries = size("n_heads") * head_dim;
     let kv = size("n_kv_heads") * head_dim;
-    let weights = layers * hidden * (2.0 * queries + 2.0 * kv + 3.0 * size("intermediate_size"));
+    let projections = hidden * (queries + 2.0 * kv);
+    let rest_of_layer = hidden * (queries + 3.0 * size("intermediate_size"));
     let head = hidden * size("vocab_size");
     let keys = |tokens: std::ops::Range<u32>| tokens.map(|before| f64::from(before) + 1.0).sum::<f64>();
 
     let result = common::command::json("bench --prefill 64 --decode 4 --depth 32")["result"].clone();
     assert!(result["machine"]["bytes_per_s"].as_f64().unwrap() > 1e8);
     // The first token behind the cache is not timed.
-    for (row, tokens, logits) in [(&result["prefill"][0], 0..64, 1.0), (&result["decode"][0], 33..37, 4.0)] {
-        let n = f64::from(tokens.end - tokens.start);
+    for (row, tokens, logits) in
+        [(&result["prefill"][0], 0..64, 63..64), (&result["decode"][0], 33..37, 33..37)]
+    {
+        let count = |tokens: &std::ops::Range<u32>| f64::from(tokens.end - tokens.start);
+        let (n, n_logits) = (count(&tokens), count(&logits));
+        let rest = (layers - 1.0) * n + n_logits;
         let expected = [
-            ("matrices", 2.0 * n * weights),
-            ("attention", 4.0 * layers * queries * keys(tokens)),
-            ("head", 2.0 * logits * head),
+            ("matrices", 2.0 * (layers * n * projections + rest * rest_of_layer)),
+            ("attention", 4.0 * queries * ((layers - 1.0) * keys(tokens) + keys(logits))),
+            ("head", 2.0 * n_logits * head),
         ];
         let stages = row["stages"].as_array().unwrap();
         for ((name, operations), stage) in expected.into_iter().zip(stages) {

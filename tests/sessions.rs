@@ -61,6 +61,48 @@ fn a_shared_prefix_gives_the_same_bits_as_a_fresh_one() {
     }
 }
 
+/// Natural log-probability of `target` under `logits`.
+fn log_prob(logits: &[f32], target: u32) -> f64 {
+    let largest = logits.iter().fold(f32::NEG_INFINITY, |all, x| all.max(*x));
+    let total: f64 = logits.iter().map(|x| f64::from(x - largest).exp()).sum();
+    f64::from(logits[target as usize] - largest) - total.ln()
+}
+
+/// The last layer is computed for the rows that are wanted only: their values, and all that follows, stay what they are.
+#[test]
+fn rows_that_nobody_wants_change_nothing() {
+    const TOLERANCE: f64 = 2e-5;
+    let text = tokens(3);
+    let (part, rest) = text.split_at(80);
+    for name in ["llama", "mistral", "qwen3", "gemma3"] {
+        for setup in engines(name) {
+            let model = setup.clone().chunk(32).load(LENGTH);
+            let extended = |want: Want<'_>| {
+                let mut session = model.session(LENGTH).unwrap();
+                let found = session.extend(part, want, &mut |_| ()).unwrap();
+                (found, session.extend(rest, Want::AllLogits, &mut |_| ()).unwrap())
+            };
+            let (all, following) = extended(Want::AllLogits);
+            let rows: Vec<&[f32]> = all.chunks(all.len() / part.len()).collect();
+            let (last, after_last) = extended(Want::LastLogits);
+            for (one, other) in last.iter().zip(rows[79]) {
+                assert!(f64::from(one - other).abs() < TOLERANCE, "{name} {:?}", setup.engine);
+            }
+            // From the middle of the second chunk to the middle of the last one.
+            let targets = &text[45..70];
+            let (found, after_targets) = extended(Want::LogProbs { first_row: 44, targets });
+            for (row, (found, target)) in (44..).zip(found.iter().zip(targets)) {
+                let difference = f64::from(*found) - log_prob(rows[row], *target);
+                assert!(difference.abs() < TOLERANCE, "{name} {:?} {row}: {difference}", setup.engine);
+            }
+            let (_, after_nothing) = extended(Want::Nothing);
+            for other in [after_last, after_targets, after_nothing] {
+                assert_eq!(other, following, "{name} {:?}", setup.engine);
+            }
+        }
+    }
+}
+
 #[test]
 fn another_rope_on_loaded_weights_equals_a_model_loaded_with_it() {
     for rope in [yarn(), dynamic_ntk()] {

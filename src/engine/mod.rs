@@ -241,6 +241,14 @@ pub trait Engine: Sized {
         keys: KeyState,
     ) -> Result<(), EngineError>;
 
+    /// Leaves out the first `first` tokens of a chunk, whose keys and values are cached.
+    fn skip(
+        &self,
+        first: usize,
+        heads: &mut Self::Heads,
+        hidden: &mut Self::Hidden,
+    ) -> Result<(), EngineError>;
+
     /// Causal attention of the chunk's queries over positions `0..start + tokens` of the cache, then output
     /// projection, its norm where there is one, and residual. `key_rotation` covers those positions when the cache holds unrotated keys.
     fn attend(

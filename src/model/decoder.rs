@@ -76,7 +76,8 @@ impl<E: Engine> Decoder<E> {
         if follows && rope.depends_on_length() { KeyState::Unrotated } else { KeyState::Rotated }
     }
 
-    /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm. `observer` sees the attention of
+    /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm, from the first wanted token on.
+    /// The last layer is computed for these only, once all keys and values are cached. `observer` sees the attention of
     /// each layer on the way.
     pub(super) fn forward(
         &self,
@@ -85,7 +86,7 @@ impl<E: Engine> Decoder<E> {
         mut observer: Option<&mut AttentionObserver<'_>>,
     ) -> Result<E::Hidden, ModelError> {
         let engine = &self.engine;
-        let Chunk { tokens, start, frequencies, key_rotation } = *chunk;
+        let Chunk { tokens, start, wanted_from, frequencies, key_rotation } = *chunk;
         let rotation = |frequencies: &Frequencies| {
             engine.rotation(&Table::new(frequencies, start..start + tokens.len()))
         };
@@ -105,7 +106,14 @@ impl<E: Engine> Decoder<E> {
                 let view = AttentionView { layer, heads: &heads, cache, start, key_rotation };
                 observer.look(engine, &view, tokens.len())?;
             }
-            hidden = engine.attend(layer, heads, hidden, cache, start, key_rotation)?;
+            let first = if layer + 1 == self.config.layers.len() { wanted_from } else { 0 };
+            if first == tokens.len() {
+                break;
+            }
+            if first > 0 {
+                engine.skip(first, &mut heads, &mut hidden)?;
+            }
+            hidden = engine.attend(layer, heads, hidden, cache, start + first, key_rotation)?;
             hidden = engine.mlp(layer, hidden)?;
         }
         Ok(hidden)
@@ -117,6 +125,8 @@ pub(super) struct Chunk<'a, E: Engine> {
     pub tokens: &'a [u32],
     /// Position of the first one.
     pub start: usize,
+    /// First one whose hidden state is asked for, counted from `start`; their number: none is.
+    pub wanted_from: usize,
     pub frequencies: &'a LayerFrequencies,
     /// Covers `0..start + tokens` when the cache holds unrotated keys, `None` when it holds rotated ones.
     pub key_rotation: Option<&'a E::Rotation>,

@@ -1,5 +1,7 @@
 //! A text in progress on a [`Decoder`]: chunked prefill, decoding, and the policies for frequencies that change with the length.
 
+use std::ops::Range;
+
 use super::cancel::Cancel;
 use super::decoder::{Chunk, LayerFrequencies};
 use super::{AttentionObserver, Decoder, DynamicPolicy, ModelError, Session, Want};
@@ -111,9 +113,10 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
                 return Err(ModelError::Interrupted { index: start });
             }
             let (frequencies, key_rotation) = (&self.frequencies, key_rotation.as_ref());
-            let tokens_of_chunk = Chunk { tokens: chunk, start, frequencies, key_rotation };
-            let hidden = self.decoder.forward(&tokens_of_chunk, &mut self.cache, observer.as_deref_mut())?;
             let wanted = Wanted::of(want, done, chunk.len(), tokens.len());
+            let wanted_from = wanted.rows.start;
+            let tokens_of_chunk = Chunk { tokens: chunk, start, wanted_from, frequencies, key_rotation };
+            let hidden = self.decoder.forward(&tokens_of_chunk, &mut self.cache, observer.as_deref_mut())?;
             match wanted.compute(engine, &hidden, start) {
                 Ok(values) => results.extend(values),
                 Err(error) => return Err(self.first_non_finite(chunk, start, key_rotation, error)),
@@ -150,10 +153,11 @@ impl<E: Engine> DecoderSession<'_, E> {
         for (offset, token) in chunk.iter().enumerate() {
             let at = start + offset;
             let decoder = self.decoder;
-            let one = Chunk { tokens: &[*token], start: at, frequencies: &self.frequencies, key_rotation };
+            let frequencies = &self.frequencies;
+            let one = Chunk { tokens: &[*token], start: at, wanted_from: 0, frequencies, key_rotation };
             let hidden = decoder.forward(&one, &mut self.cache, None);
-            let checked =
-                hidden.and_then(|hidden| Wanted::Logits(vec![0]).compute(&decoder.engine, &hidden, at));
+            let logits = Wanted::of(Want::AllLogits, 0, 1, 1);
+            let checked = hidden.and_then(|hidden| logits.compute(&decoder.engine, &hidden, at));
             if let Err(first) = checked {
                 return first;
             }
@@ -197,52 +201,55 @@ impl<E: Engine> Session for DecoderSession<'_, E> {
     }
 }
 
-/// The part of a [`Want`] that falls into one chunk; rows count from the start of the chunk.
-enum Wanted<'a> {
-    Nothing,
-    Logits(Vec<usize>),
-    LogProbs(Vec<usize>, &'a [u32]),
+/// The part of a [`Want`] that falls into one chunk.
+struct Wanted<'a> {
+    /// Of the chunk; begins at its end when there are none.
+    rows: Range<usize>,
+    /// Tokens whose log-probabilities are wanted, one a row; `None`: logits.
+    targets: Option<&'a [u32]>,
 }
 
 impl<'a> Wanted<'a> {
     /// `done`: tokens of the call before this chunk; `len`: tokens in the chunk; `total`: tokens in the call.
     fn of(want: Want<'a>, done: usize, len: usize, total: usize) -> Self {
+        let logits = |rows| Self { rows, targets: None };
         match want {
-            Want::Nothing => Wanted::Nothing,
-            Want::LastLogits if done + len == total => Wanted::Logits(vec![len - 1]),
-            Want::LastLogits => Wanted::Nothing,
-            Want::AllLogits => Wanted::Logits((0..len).collect()),
+            Want::LastLogits if done + len == total => logits(len - 1..len),
+            Want::Nothing | Want::LastLogits => logits(len..len),
+            Want::AllLogits => logits(0..len),
             Want::LogProbs { first_row, targets } => {
                 let from = first_row.clamp(done, done + len);
                 let to = (first_row + targets.len()).clamp(done, done + len);
                 if from == to {
-                    return Wanted::Nothing;
+                    return logits(len..len);
                 }
-                let rows = (from - done..to - done).collect();
-                Wanted::LogProbs(rows, &targets[from - first_row..to - first_row])
+                let targets = &targets[from - first_row..to - first_row];
+                Self { rows: from - done..to - done, targets: Some(targets) }
             }
         }
     }
 
-    /// `start`: position of the chunk's first token in the text.
+    /// `hidden`: the chunk from the first wanted row on; `start`: position of the chunk's first token in the text.
     fn compute<E: Engine>(
         &self,
         engine: &E,
         hidden: &E::Hidden,
         start: usize,
     ) -> Result<Vec<f32>, ModelError> {
-        let (values, rows, quantity) = match self {
-            Wanted::Nothing => return Ok(Vec::new()),
-            Wanted::Logits(rows) => (engine.logits(hidden, rows)?, rows, "logit"),
-            Wanted::LogProbs(rows, targets) => {
-                (engine.log_probs(hidden, rows, targets)?, rows, "log-probability")
-            }
+        if self.rows.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows: Vec<usize> = (0..self.rows.len()).collect();
+        let (values, quantity) = match self.targets {
+            None => (engine.logits(hidden, &rows)?, "logit"),
+            Some(targets) => (engine.log_probs(hidden, &rows, targets)?, "log-probability"),
         };
         let per_row = values.len() / rows.len();
         match values.iter().position(|value| !value.is_finite()) {
             None => Ok(values),
             Some(at) => {
-                Err(ModelError::NonFinite { quantity, index: start + rows[at / per_row], value: values[at] })
+                let index = start + self.rows.start + at / per_row;
+                Err(ModelError::NonFinite { quantity, index, value: values[at] })
             }
         }
     }

@@ -221,6 +221,13 @@ impl Engine for CandleEngine {
         Ok(())
     }
 
+    fn skip(&self, first: usize, heads: &mut Heads, hidden: &mut Tensor) -> Result<(), EngineError> {
+        let skip = |tensor: &Tensor, dim: usize| tensor.narrow(dim, first, tensor.dim(dim)? - first);
+        let Heads { q, k, v } = heads;
+        (*q, *k, *v, *hidden) = (skip(q, 1)?, skip(k, 1)?, skip(v, 1)?, skip(hidden, 0)?);
+        Ok(())
+    }
+
     fn attend(
         &self,
         layer: usize,

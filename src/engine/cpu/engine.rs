@@ -147,7 +147,7 @@ impl<'a> CpuEngine<'a> {
         })
     }
 
-    /// A buffer of `len` zeros, one that was given back if there is one.
+    /// A buffer of `len` values to be overwritten, one that was given back if there is one.
     fn take(&self, len: usize) -> Vec<f32> {
         if len < SPARED_FROM {
             return vec![0.0; len];
@@ -155,7 +155,6 @@ impl<'a> CpuEngine<'a> {
         let spare = &mut self.scratch.borrow_mut().spare;
         let fitting = spare.iter().position(|buffer| buffer.capacity() >= len);
         let mut buffer = fitting.map(|index| spare.swap_remove(index)).unwrap_or_default();
-        buffer.clear();
         buffer.resize(len, 0.0);
         buffer
     }
@@ -360,6 +359,17 @@ impl<'a> Engine for CpuEngine<'a> {
         let k = HeadRows::by_token(&heads.k, tokens, row, head_dim);
         let v = HeadRows::by_token(&heads.v, tokens, row, head_dim);
         cache.layers[layer].append(&self.pool, start, k, v)
+    }
+
+    fn skip(&self, first: usize, heads: &mut Heads, hidden: &mut Hidden) -> Result<(), EngineError> {
+        let skip = |values: &mut Vec<f32>, tokens: usize| drop(values.drain(..values.len() / tokens * first));
+        for values in [&mut heads.q, &mut heads.k, &mut heads.v] {
+            skip(values, heads.tokens);
+        }
+        skip(&mut hidden.values, hidden.tokens);
+        heads.tokens -= first;
+        hidden.tokens -= first;
+        Ok(())
     }
 
     fn attend(
