@@ -76,7 +76,7 @@ const QUAD_BYTES: usize = HALF_TILE_PANELS * LANES * BLOCK;
 /// Bytes between what a kernel that streams weights multiplies and what it asks memory for: what arrives in the time
 /// of one access.
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 2048;
+const AHEAD: usize = 4096;
 
 /// Integers, scales and header of a record that is streamed.
 #[cfg(target_arch = "x86_64")]
