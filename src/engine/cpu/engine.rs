@@ -42,14 +42,11 @@ pub struct CpuEngine<'a> {
     clock: StageClock,
 }
 
-/// Values from which on a buffer is kept: the allocator gives smaller ones back quickly, and warm.
-const SPARED_FROM: usize = 1 << 16;
-
 /// Memory that every call uses again.
 struct Scratch {
     matrix: MatrixWorkspace,
     attention: AttentionWorkspace,
-    /// Buffers of finished operations: fresh ones of this size cost a page fault for every 4 kB.
+    /// Buffers of finished operations: large ones would cost a page fault for every 4 kB, small ones a twentieth of a token.
     spare: Vec<Vec<f32>>,
 }
 
@@ -147,21 +144,18 @@ impl<'a> CpuEngine<'a> {
         })
     }
 
-    /// A buffer of `len` values to be overwritten, one that was given back if there is one.
+    /// A buffer of `len` values to be overwritten: the smallest that was given back and is long enough, if there is one.
     fn take(&self, len: usize) -> Vec<f32> {
-        if len < SPARED_FROM {
-            return vec![0.0; len];
-        }
         let spare = &mut self.scratch.borrow_mut().spare;
-        let fitting = spare.iter().position(|buffer| buffer.capacity() >= len);
-        let mut buffer = fitting.map(|index| spare.swap_remove(index)).unwrap_or_default();
+        let fitting = spare.iter().enumerate().filter(|(_, buffer)| buffer.capacity() >= len);
+        let smallest = fitting.min_by_key(|(_, buffer)| buffer.capacity()).map(|(index, _)| index);
+        let mut buffer = smallest.map(|index| spare.swap_remove(index)).unwrap_or_default();
         buffer.resize(len, 0.0);
         buffer
     }
 
     fn give_back<const N: usize>(&self, buffers: [Vec<f32>; N]) {
-        let large = buffers.into_iter().filter(|buffer| buffer.capacity() >= SPARED_FROM);
-        self.scratch.borrow_mut().spare.extend(large);
+        self.scratch.borrow_mut().spare.extend(buffers);
     }
 
     fn normed(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
