@@ -154,7 +154,7 @@ fn sampling_flags_are_checked() {
 fn an_interrupted_generation_keeps_its_text() {
     use std::process::Stdio;
     let endless = "generate --prompt Once --max-new-tokens 100000 --allow-beyond --ignore-eos --format json";
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ropex"));
+    let mut command = common::command::process();
     command.args(endless.split(' ')).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().unwrap();
     // Long enough for the handler to be there, far too short for the tokens asked for.

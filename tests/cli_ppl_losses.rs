@@ -155,7 +155,7 @@ fn an_interrupted_run_reports_what_it_has() {
     // 12 000 windows: far more than the time until the signal.
     let endless =
         format!("ppl --text {TEXT} --context 256 --stride 1 --by-position --format json --save-nll");
-    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ropex"));
+    let mut command = common::command::process();
     command.args(endless.split(' ')).arg(&file).current_dir(fixture(""));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::command::{failure, json, run, stderr, stdout, success, without_timing};
+use common::command::{failure, json, process, run, stderr, stdout, success, without_timing};
 use common::fixture;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn lines(path: &Path) -> Vec<Value> {
 
 /// Starts a run that goes on while the test does something else.
 fn start(arguments: &str) -> Child {
-    let mut command = Command::new(assert_cmd::cargo::cargo_bin("ropex"));
+    let mut command = process();
     command.args(arguments.split_whitespace()).current_dir(fixture(""));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }

@@ -4,15 +4,26 @@ use std::process::Output;
 
 use assert_cmd::Command;
 
-use super::fixture;
+use super::{chosen_isa, fixture};
 
-/// `ropex` with no Hugging Face variable in its environment.
+/// `ropex` with no Hugging Face variable in its environment, on the chosen instruction set.
 pub fn ropex() -> Command {
     let mut command = Command::cargo_bin("ropex").unwrap();
     for name in ["HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_TOKEN", "HF_HUB_OFFLINE"] {
         command.env_remove(name);
     }
-    command.env("COLUMNS", "100").current_dir(fixture(""));
+    command.env("COLUMNS", "100").args(isa_arguments()).current_dir(fixture(""));
+    command
+}
+
+fn isa_arguments() -> Option<String> {
+    chosen_isa().map(|isa| format!("--isa={}", isa.name()))
+}
+
+/// As [`ropex`], for a run that goes on while the test does something else.
+pub fn process() -> std::process::Command {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("ropex"));
+    command.args(isa_arguments());
     command
 }
 

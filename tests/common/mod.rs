@@ -41,6 +41,11 @@ pub struct Setup {
     pub kv_type: KvType,
 }
 
+/// The instruction set that `ROPEX_TEST_ISA` names, for tests that choose none; without it the best one.
+pub fn chosen_isa() -> Option<Isa> {
+    std::env::var("ROPEX_TEST_ISA").ok().map(|name| name.parse().unwrap())
+}
+
 impl Setup {
     pub fn new(name: &str) -> Self {
         Self {
@@ -50,7 +55,7 @@ impl Setup {
             dynamic: DynamicPolicy::Planned,
             weights: WeightFormat::Unpacked,
             engine: EngineName::Candle,
-            isa: None,
+            isa: chosen_isa(),
             threads: 2,
             kv_type: KvType::F32,
         }
