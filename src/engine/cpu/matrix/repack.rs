@@ -1,4 +1,4 @@
-//! From stored rows to panels, once at load. Integers only change place; floats become 12-bit integers per 32.
+//! From stored rows to panels, once at load. Integers only change place; floats become 13-bit integers per 32.
 
 use super::format::{BLOCK, Format, GROUP, LANES, Quants, Scales, WEIGHT_LIMIT, lowest_bits};
 use super::half_bits::{bf16_at_least, bf16_to_f32};
