@@ -45,27 +45,38 @@ impl Marker {
         !self.control && (self.text.starts_with(' ') || self.text.starts_with(BLANK))
     }
 
-    /// Bytes of the marker at the start of `text`. User-defined tokens are looked for once blanks are visible, so a blank
-    /// and U+2581 are the same in them; control tokens are looked for as they are written.
+    /// Bytes of the marker at the start of `text`. Control tokens are looked for as they are written.
+    ///
+    /// The blanks of user-defined tokens are looked for as in the `tokenizer.json` of such models: first U+2581 as it is
+    /// written, then, between these, blanks that merge with a single U+2581 beside them.
     fn length_in(&self, text: &[u8]) -> Option<usize> {
         if self.control {
             return text.starts_with(self.text.as_bytes()).then_some(self.text.len());
         }
-        let mut at = 0;
+        self.length_with(text, false).or_else(|| self.length_with(text, true))
+    }
+
+    /// Bytes of the marker at the start of `text`, all its blanks written as U+2581, or `blended` with blanks: each U+2581 alone.
+    fn length_with(&self, text: &[u8], blended: bool) -> Option<usize> {
+        let mut rest = text;
+        let mut after_visible = false;
         for c in self.text.chars() {
-            let rest = text.get(at..)?;
-            let blank = [" ", BLANK].into_iter().find(|blank| rest.starts_with(blank.as_bytes()));
             let is_blank = c == ' ' || BLANK.starts_with(c);
-            at += match blank {
-                Some(blank) if is_blank => blank.len(),
-                _ => {
-                    let mut bytes = [0; 4];
-                    let written = c.encode_utf8(&mut bytes).as_bytes();
-                    rest.starts_with(written).then_some(written.len())?
-                }
+            let visible = is_blank && rest.starts_with(BLANK.as_bytes());
+            if blended && visible && after_visible {
+                return None;
+            }
+            let mut bytes = [0; 4];
+            let written = match is_blank {
+                true if blended && !visible => " ",
+                true => BLANK,
+                false => c.encode_utf8(&mut bytes),
             };
+            rest = rest.strip_prefix(written.as_bytes())?;
+            after_visible = visible;
         }
-        Some(at)
+        let splits = blended && after_visible && rest.starts_with(BLANK.as_bytes());
+        (!splits).then_some(text.len() - rest.len())
     }
 }
 
@@ -368,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn blanks_of_user_defined_tokens_are_visible_or_not() {
+    fn blanks_of_user_defined_tokens_are_visible_or_merge() {
         let entries = [("a".to_owned(), (0, -1.0)), (BLANK.to_owned(), (1, -2.0))].into();
         let marker = |text: &str, id, control| Marker { text: text.into(), id, control, rstrip: false };
         let markers = vec![
@@ -379,9 +390,12 @@ mod tests {
         let spm = SentencePiece::new(entries, [None; 256], markers, false);
         let ids = |text| spm.encode(text, Markers::Special).unwrap();
         assert_eq!(ids("a  a"), [0, 5, 0]);
+        assert_eq!(ids("a\u{2581}\u{2581}a"), [0, 5, 0]);
         assert_eq!(ids("a\u{2581} a"), [0, 5, 0]);
         assert_eq!(ids("a   a"), [0, 6, 0]);
         assert_eq!(ids(" \u{2581}  a a"), [6, 1, 7]);
+        assert_eq!(ids(" \u{2581}\u{2581}  a"), [1, 5, 5, 0]);
+        assert_eq!(ids("  \u{2581}\u{2581}\u{2581} a"), [5, 6, 1, 0]);
         assert_eq!(ids("a\u{2581}a"), [0, 1, 0]);
     }
 }
