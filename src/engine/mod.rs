@@ -241,10 +241,10 @@ pub trait Engine: Sized {
         keys: KeyState,
     ) -> Result<(), EngineError>;
 
-    /// Leaves out the first `first` tokens of a chunk, whose keys and values are cached.
-    fn skip(
+    /// Leaves only `tokens` of a chunk whose keys and values are cached.
+    fn keep(
         &self,
-        first: usize,
+        tokens: Range<usize>,
         heads: &mut Self::Heads,
         hidden: &mut Self::Hidden,
     ) -> Result<(), EngineError>;
@@ -273,14 +273,9 @@ pub trait Engine: Sized {
     /// RMSNorm, gated MLP, its norm where there is one, and residual.
     fn mlp(&self, layer: usize, hidden: Self::Hidden) -> Result<Self::Hidden, EngineError>;
 
-    /// Final RMSNorm and head for the given rows of the chunk: `[rows, vocab]`, row-major.
-    fn logits(&self, hidden: &Self::Hidden, rows: &[usize]) -> Result<Vec<f32>, EngineError>;
+    /// Final RMSNorm and head: `[tokens, vocab]`, row-major.
+    fn logits(&self, hidden: &Self::Hidden) -> Result<Vec<f32>, EngineError>;
 
-    /// Natural log-probability of `targets[i]` at row `rows[i]`, without keeping the logits.
-    fn log_probs(
-        &self,
-        hidden: &Self::Hidden,
-        rows: &[usize],
-        targets: &[u32],
-    ) -> Result<Vec<f32>, EngineError>;
+    /// Natural log-probability of `targets[i]` at token `i`, without keeping the logits.
+    fn log_probs(&self, hidden: &Self::Hidden, targets: &[u32]) -> Result<Vec<f32>, EngineError>;
 }

@@ -1,5 +1,7 @@
 //! The decoder: one forward pass for every architecture, over the fused operations of an [`Engine`].
 
+use std::ops::Range;
+
 use super::cancel::Cancel;
 use super::observe::AttentionObserver;
 use super::session::DecoderSession;
@@ -76,8 +78,8 @@ impl<E: Engine> Decoder<E> {
         if follows && rope.depends_on_length() { KeyState::Unrotated } else { KeyState::Rotated }
     }
 
-    /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm, from the first wanted token on.
-    /// The last layer is computed for these only, once all keys and values are cached. `observer` sees the attention of
+    /// One chunk through all layers: hidden states `[tokens, hidden]` before the final norm, of the wanted tokens, for
+    /// which alone the last layer is computed once all keys and values are cached. `observer` sees the attention of
     /// each layer on the way.
     pub(super) fn forward(
         &self,
@@ -86,7 +88,7 @@ impl<E: Engine> Decoder<E> {
         mut observer: Option<&mut AttentionObserver<'_>>,
     ) -> Result<E::Hidden, ModelError> {
         let engine = &self.engine;
-        let Chunk { tokens, start, wanted_from, frequencies, key_rotation } = *chunk;
+        let Chunk { tokens, start, ref wanted, frequencies, key_rotation } = *chunk;
         let rotation = |frequencies: &Frequencies| {
             engine.rotation(&Table::new(frequencies, start..start + tokens.len()))
         };
@@ -106,14 +108,15 @@ impl<E: Engine> Decoder<E> {
                 let view = AttentionView { layer, heads: &heads, cache, start, key_rotation };
                 observer.look(engine, &view, tokens.len())?;
             }
-            let first = if layer + 1 == self.config.layers.len() { wanted_from } else { 0 };
-            if first == tokens.len() {
-                break;
+            let mut first = start;
+            if layer + 1 == self.config.layers.len() && wanted.len() < tokens.len() {
+                if wanted.is_empty() {
+                    break;
+                }
+                engine.keep(wanted.clone(), &mut heads, &mut hidden)?;
+                first += wanted.start;
             }
-            if first > 0 {
-                engine.skip(first, &mut heads, &mut hidden)?;
-            }
-            hidden = engine.attend(layer, heads, hidden, cache, start + first, key_rotation)?;
+            hidden = engine.attend(layer, heads, hidden, cache, first, key_rotation)?;
             hidden = engine.mlp(layer, hidden)?;
         }
         Ok(hidden)
@@ -125,8 +128,8 @@ pub(super) struct Chunk<'a, E: Engine> {
     pub tokens: &'a [u32],
     /// Position of the first one.
     pub start: usize,
-    /// First one whose hidden state is asked for, counted from `start`; their number: none is.
-    pub wanted_from: usize,
+    /// Those whose hidden states are asked for, counted from `start`.
+    pub wanted: Range<usize>,
     pub frequencies: &'a LayerFrequencies,
     /// Covers `0..start + tokens` when the cache holds unrotated keys, `None` when it holds rotated ones.
     pub key_rotation: Option<&'a E::Rotation>,

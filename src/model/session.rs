@@ -114,8 +114,8 @@ impl<'a, E: Engine> DecoderSession<'a, E> {
             }
             let (frequencies, key_rotation) = (&self.frequencies, key_rotation.as_ref());
             let wanted = Wanted::of(want, done, chunk.len(), tokens.len());
-            let wanted_from = wanted.rows.start;
-            let tokens_of_chunk = Chunk { tokens: chunk, start, wanted_from, frequencies, key_rotation };
+            let rows = wanted.rows.clone();
+            let tokens_of_chunk = Chunk { tokens: chunk, start, wanted: rows, frequencies, key_rotation };
             let hidden = self.decoder.forward(&tokens_of_chunk, &mut self.cache, observer.as_deref_mut())?;
             match wanted.compute(engine, &hidden, start) {
                 Ok(values) => results.extend(values),
@@ -154,7 +154,7 @@ impl<E: Engine> DecoderSession<'_, E> {
             let at = start + offset;
             let decoder = self.decoder;
             let frequencies = &self.frequencies;
-            let one = Chunk { tokens: &[*token], start: at, wanted_from: 0, frequencies, key_rotation };
+            let one = Chunk { tokens: &[*token], start: at, wanted: 0..1, frequencies, key_rotation };
             let hidden = decoder.forward(&one, &mut self.cache, None);
             let logits = Wanted::of(Want::AllLogits, 0, 1, 1);
             let checked = hidden.and_then(|hidden| logits.compute(&decoder.engine, &hidden, at));
@@ -203,7 +203,7 @@ impl<E: Engine> Session for DecoderSession<'_, E> {
 
 /// The part of a [`Want`] that falls into one chunk.
 struct Wanted<'a> {
-    /// Of the chunk; begins at its end when there are none.
+    /// Of the chunk.
     rows: Range<usize>,
     /// Tokens whose log-probabilities are wanted, one a row; `None`: logits.
     targets: Option<&'a [u32]>,
@@ -215,13 +215,13 @@ impl<'a> Wanted<'a> {
         let logits = |rows| Self { rows, targets: None };
         match want {
             Want::LastLogits if done + len == total => logits(len - 1..len),
-            Want::Nothing | Want::LastLogits => logits(len..len),
+            Want::Nothing | Want::LastLogits => logits(0..0),
             Want::AllLogits => logits(0..len),
             Want::LogProbs { first_row, targets } => {
                 let from = first_row.clamp(done, done + len);
                 let to = (first_row + targets.len()).clamp(done, done + len);
                 if from == to {
-                    return logits(len..len);
+                    return logits(0..0);
                 }
                 let targets = &targets[from - first_row..to - first_row];
                 Self { rows: from - done..to - done, targets: Some(targets) }
@@ -229,7 +229,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// `hidden`: the chunk from the first wanted row on; `start`: position of the chunk's first token in the text.
+    /// `hidden`: the wanted rows; `start`: position of the chunk's first token in the text.
     fn compute<E: Engine>(
         &self,
         engine: &E,
@@ -239,12 +239,11 @@ impl<'a> Wanted<'a> {
         if self.rows.is_empty() {
             return Ok(Vec::new());
         }
-        let rows: Vec<usize> = (0..self.rows.len()).collect();
         let (values, quantity) = match self.targets {
-            None => (engine.logits(hidden, &rows)?, "logit"),
-            Some(targets) => (engine.log_probs(hidden, &rows, targets)?, "log-probability"),
+            None => (engine.logits(hidden)?, "logit"),
+            Some(targets) => (engine.log_probs(hidden, targets)?, "log-probability"),
         };
-        let per_row = values.len() / rows.len();
+        let per_row = values.len() / self.rows.len();
         match values.iter().position(|value| !value.is_finite()) {
             None => Ok(values),
             Some(at) => {

@@ -221,10 +221,10 @@ impl Engine for CandleEngine {
         Ok(())
     }
 
-    fn skip(&self, first: usize, heads: &mut Heads, hidden: &mut Tensor) -> Result<(), EngineError> {
-        let skip = |tensor: &Tensor, dim: usize| tensor.narrow(dim, first, tensor.dim(dim)? - first);
+    fn keep(&self, tokens: Range<usize>, heads: &mut Heads, hidden: &mut Tensor) -> Result<(), EngineError> {
+        let keep = |tensor: &Tensor, dim: usize| tensor.narrow(dim, tokens.start, tokens.len());
         let Heads { q, k, v } = heads;
-        (*q, *k, *v, *hidden) = (skip(q, 1)?, skip(k, 1)?, skip(v, 1)?, skip(hidden, 0)?);
+        (*q, *k, *v, *hidden) = (keep(q, 1)?, keep(k, 1)?, keep(v, 1)?, keep(hidden, 0)?);
         Ok(())
     }
 
@@ -270,16 +270,15 @@ impl Engine for CandleEngine {
         self.add_normed(hidden, weights.down.forward(&inner)?, weights.post_mlp_norm.as_ref())
     }
 
-    fn logits(&self, hidden: &Tensor, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
-        let logits = self.head_rows(hidden, rows)?;
-        Ok(logits.flatten_all()?.to_vec1()?)
+    fn logits(&self, hidden: &Tensor) -> Result<Vec<f32>, EngineError> {
+        Ok(self.head_logits(hidden)?.flatten_all()?.to_vec1()?)
     }
 
-    fn log_probs(&self, hidden: &Tensor, rows: &[usize], targets: &[u32]) -> Result<Vec<f32>, EngineError> {
-        let mut all = Vec::with_capacity(rows.len());
-        let slices = rows.chunks(head::ROWS_PER_SLICE);
-        for (rows, targets) in slices.zip(targets.chunks(head::ROWS_PER_SLICE)) {
-            let logits = self.head_rows(hidden, rows)?;
+    fn log_probs(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<f32>, EngineError> {
+        let mut all = Vec::with_capacity(targets.len());
+        for (slice, targets) in targets.chunks(head::ROWS_PER_SLICE).enumerate() {
+            let rows = hidden.narrow(0, slice * head::ROWS_PER_SLICE, targets.len())?;
+            let logits = self.head_logits(&rows)?;
             let targets = Tensor::from_slice(targets, (targets.len(), 1), &self.device)?;
             let chosen = logits.gather(&targets, D::Minus1)?.squeeze(D::Minus1)?;
             let total = logits.log_sum_exp(D::Minus1)?;

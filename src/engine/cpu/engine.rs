@@ -46,7 +46,7 @@ pub struct CpuEngine<'a> {
 struct Scratch {
     matrix: MatrixWorkspace,
     attention: AttentionWorkspace,
-    /// Buffers of finished operations: large ones would cost a page fault for every 4 kB, small ones a twentieth of a token.
+    /// Buffers of finished operations: large ones would cost a page fault for every 4 kB, small ones the allocator's work.
     spare: Vec<Vec<f32>>,
 }
 
@@ -253,14 +253,6 @@ impl<'a> CpuEngine<'a> {
         self.give_back([added]);
     }
 
-    /// The final norm of the given rows: `[rows, hidden]`.
-    fn normed_rows(&self, hidden: &Hidden, rows: &[usize]) -> Vec<f32> {
-        let width = self.shape.hidden_size;
-        let chosen: Vec<f32> =
-            rows.iter().flat_map(|row| &hidden.values[row * width..][..width]).copied().collect();
-        self.normed(&chosen, &self.norm)
-    }
-
     fn head(&self) -> &Linear<'a> {
         self.head.as_ref().unwrap_or(&self.embedding)
     }
@@ -355,14 +347,16 @@ impl<'a> Engine for CpuEngine<'a> {
         cache.layers[layer].append(&self.pool, start, k, v)
     }
 
-    fn skip(&self, first: usize, heads: &mut Heads, hidden: &mut Hidden) -> Result<(), EngineError> {
-        let skip = |values: &mut Vec<f32>, tokens: usize| drop(values.drain(..values.len() / tokens * first));
-        for values in [&mut heads.q, &mut heads.k, &mut heads.v] {
-            skip(values, heads.tokens);
+    fn keep(&self, tokens: Range<usize>, heads: &mut Heads, hidden: &mut Hidden) -> Result<(), EngineError> {
+        let keep = |values: &mut Vec<f32>, width: usize| {
+            values.truncate(tokens.end * width);
+            values.drain(..tokens.start * width);
+        };
+        let all = heads.tokens;
+        for values in [&mut heads.q, &mut heads.k, &mut heads.v, &mut hidden.values] {
+            keep(values, values.len() / all);
         }
-        skip(&mut hidden.values, hidden.tokens);
-        heads.tokens -= first;
-        hidden.tokens -= first;
+        (heads.tokens, hidden.tokens) = (tokens.len(), tokens.len());
         Ok(())
     }
 
@@ -415,17 +409,17 @@ impl<'a> Engine for CpuEngine<'a> {
         Ok(hidden)
     }
 
-    fn logits(&self, hidden: &Hidden, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
-        let x = self.normed_rows(hidden, rows);
-        let [logits] = self.project(&x, rows.len(), [self.head()], Stage::Head);
+    fn logits(&self, hidden: &Hidden) -> Result<Vec<f32>, EngineError> {
+        let x = self.normed(&hidden.values, &self.norm);
+        let [logits] = self.project(&x, hidden.tokens, [self.head()], Stage::Head);
         self.give_back([x]);
         Ok(logits)
     }
 
-    fn log_probs(&self, hidden: &Hidden, rows: &[usize], targets: &[u32]) -> Result<Vec<f32>, EngineError> {
-        let x = self.normed_rows(hidden, rows);
+    fn log_probs(&self, hidden: &Hidden, targets: &[u32]) -> Result<Vec<f32>, EngineError> {
+        let x = self.normed(&hidden.values, &self.norm);
         let head = &self.head().matrix;
-        let (operations, bytes) = (head.operations(rows.len()), head.size_bytes() as f64);
+        let (operations, bytes) = (head.operations(hidden.tokens), head.size_bytes() as f64);
         let found = self.clock.time(Stage::Head, operations, bytes, || {
             head.log_probs(&self.pool, &x, targets, &mut self.scratch.borrow_mut().matrix)
         });
