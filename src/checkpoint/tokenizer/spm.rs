@@ -47,36 +47,30 @@ impl Marker {
 
     /// Bytes of the marker at the start of `text`. Control tokens are looked for as they are written.
     ///
-    /// The blanks of user-defined tokens are looked for as in the `tokenizer.json` of such models: first U+2581 as it is
-    /// written, then, between these, blanks that merge with a single U+2581 beside them.
+    /// The blanks of user-defined tokens are looked for as in the `tokenizer.json` of such models: runs of U+2581 as they are
+    /// written, and, between these, blanks that merge with a single U+2581 beside them.
     fn length_in(&self, text: &[u8]) -> Option<usize> {
         if self.control {
             return text.starts_with(self.text.as_bytes()).then_some(self.text.len());
         }
-        self.length_with(text, false).or_else(|| self.length_with(text, true))
-    }
-
-    /// Bytes of the marker at the start of `text`, all its blanks written as U+2581, or `blended` with blanks: each U+2581 alone.
-    fn length_with(&self, text: &[u8], blended: bool) -> Option<usize> {
         let mut rest = text;
-        let mut after_visible = false;
+        // Whether the last one was U+2581, whether two of them were side by side, whether there was a blank.
+        let (mut visible, mut run, mut blank) = (false, false, false);
         for c in self.text.chars() {
             let is_blank = c == ' ' || BLANK.starts_with(c);
-            let visible = is_blank && rest.starts_with(BLANK.as_bytes());
-            if blended && visible && after_visible {
-                return None;
-            }
+            let before = std::mem::replace(&mut visible, is_blank && rest.starts_with(BLANK.as_bytes()));
+            run |= before && visible;
+            blank |= is_blank && !visible;
             let mut bytes = [0; 4];
             let written = match is_blank {
-                true if blended && !visible => " ",
-                true => BLANK,
+                true if visible => BLANK,
+                true => " ",
                 false => c.encode_utf8(&mut bytes),
             };
             rest = rest.strip_prefix(written.as_bytes())?;
-            after_visible = visible;
         }
-        let splits = blended && after_visible && rest.starts_with(BLANK.as_bytes());
-        (!splits).then_some(text.len() - rest.len())
+        run |= visible && rest.starts_with(BLANK.as_bytes());
+        (!(blank && run)).then_some(text.len() - rest.len())
     }
 }
 
