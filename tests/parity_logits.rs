@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Setup, argmax, fixture, max_difference, one_shot};
+use common::{Setup, argmax, fixture, log_softmax, max_difference, one_shot};
 use ropex::engine::candle::WeightFormat;
 use ropex::model::load::EngineName;
 use ropex::model::{DynamicPolicy, LanguageModel, Want};
@@ -219,9 +219,7 @@ fn log_probabilities_equal_the_softmax_of_logits() {
     assert_eq!(found.len(), targets.len());
     for (index, (found, target)) in found.iter().zip(targets).enumerate() {
         let row = &logits[(first_row + index) * VOCAB..][..VOCAB];
-        let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let total: f64 = row.iter().map(|&x| f64::from(x - max).exp()).sum();
-        let expected = f64::from(row[*target as usize] - max) - total.ln();
+        let expected = log_softmax(row)[*target as usize];
         assert!((f64::from(*found) - expected).abs() < 1e-5, "row {index}: {found} {expected}");
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::{Setup, one_shot, open};
+use common::{Setup, log_softmax, one_shot, open};
 use ropex::model::cancel::Cancel;
 use ropex::model::load::{EngineName, LoadOptions, load};
 use ropex::model::with_rope::WithRope;
@@ -61,13 +61,6 @@ fn a_shared_prefix_gives_the_same_bits_as_a_fresh_one() {
     }
 }
 
-/// Natural log-probability of `target` under `logits`.
-fn log_prob(logits: &[f32], target: u32) -> f64 {
-    let largest = logits.iter().fold(f32::NEG_INFINITY, |all, x| all.max(*x));
-    let total: f64 = logits.iter().map(|x| f64::from(x - largest).exp()).sum();
-    f64::from(logits[target as usize] - largest) - total.ln()
-}
-
 /// The last layer is computed for the rows that are wanted only: their values, and all that follows, stay what they are.
 #[test]
 fn rows_that_nobody_wants_change_nothing() {
@@ -92,7 +85,7 @@ fn rows_that_nobody_wants_change_nothing() {
             let targets = &text[45..70];
             let (found, after_targets) = extended(Want::LogProbs { first_row: 44, targets });
             for (row, (found, target)) in (44..).zip(found.iter().zip(targets)) {
-                let difference = f64::from(*found) - log_prob(rows[row], *target);
+                let difference = f64::from(*found) - log_softmax(rows[row])[*target as usize];
                 assert!(difference.abs() < TOLERANCE, "{name} {:?} {row}: {difference}", setup.engine);
             }
             let (_, after_nothing) = extended(Want::Nothing);

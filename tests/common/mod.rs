@@ -117,13 +117,15 @@ pub fn max_difference(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
+/// Natural log-probabilities of one row.
+pub fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
+    let total: f64 = logits.iter().map(|&x| (f64::from(x) - max).exp()).sum();
+    logits.iter().map(|&x| f64::from(x) - max - total.ln()).collect()
+}
+
 /// KL divergence in nats of the distribution of logits `q` from that of logits `p`, summed in f64.
 pub fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
-    let log_softmax = |logits: &[f32]| -> Vec<f64> {
-        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
-        let total: f64 = logits.iter().map(|&x| (f64::from(x) - max).exp()).sum();
-        logits.iter().map(|&x| f64::from(x) - max - total.ln()).collect()
-    };
     let (p, q) = (log_softmax(p), log_softmax(q));
     p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum()
 }
