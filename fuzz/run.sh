@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the fuzz targets that build.sh made, one after another: run.sh SECONDS TARGET... Findings go to artifacts/TARGET, what
-# they were found by to logs/TARGET.log. A finding does not stop the run. Leaks are none: libraries keep caches as long as they live.
+# they were found by to logs/TARGET.log. A finding does not stop the run. Leaks are not looked for.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 seconds=$1
