@@ -153,19 +153,22 @@ pub enum KvType {
     F32,
     F16,
     BF16,
+    /// 16-bit integers, one f32 scale for each key and value of a head.
+    Q16,
     /// 8-bit integers, one f32 scale for 32 lanes of a head.
     Q8_0,
 }
 
 impl Named for KvType {
     const WHAT: &'static str = "cache type";
-    const ALL: &'static [Self] = &[Self::F32, Self::F16, Self::BF16, Self::Q8_0];
+    const ALL: &'static [Self] = &[Self::F32, Self::F16, Self::BF16, Self::Q16, Self::Q8_0];
 
     fn name(self) -> &'static str {
         match self {
             KvType::F32 => "f32",
             KvType::F16 => "f16",
             KvType::BF16 => "bf16",
+            KvType::Q16 => "q16",
             KvType::Q8_0 => "q8_0",
         }
     }

@@ -132,7 +132,7 @@ fn dtype(kv_type: KvType) -> Result<DType, EngineError> {
         KvType::F32 => Ok(DType::F32),
         KvType::F16 => Ok(DType::F16),
         KvType::BF16 => Ok(DType::BF16),
-        KvType::Q8_0 => Err(EngineError::KvType(kv_type)),
+        KvType::Q16 | KvType::Q8_0 => Err(EngineError::KvType(kv_type)),
     }
 }
 

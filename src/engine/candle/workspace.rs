@@ -21,8 +21,8 @@ impl Workspace {
     pub fn cache_bytes(&self, shape: &ModelShape) -> u64 {
         let element = match self.kv_type {
             KvType::F32 => 4,
-            // The engine refuses the last one when a cache is made.
-            KvType::F16 | KvType::BF16 | KvType::Q8_0 => 2,
+            // The engine refuses the last two when a cache is made.
+            KvType::F16 | KvType::BF16 | KvType::Q16 | KvType::Q8_0 => 2,
         };
         let token = (2 * shape.n_layers() * shape.n_kv_heads * shape.head_dim) as u64;
         token.saturating_mul(element).saturating_mul(self.context as u64)

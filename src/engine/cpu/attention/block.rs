@@ -1,10 +1,12 @@
 //! A block of query rows against a run of tiles: the unit of work that threads share.
 
 use std::ops::Range;
+use std::ptr;
 
-use super::Problem;
 use super::arithmetic::{Arithmetic, Single};
-use super::kernel::{GROUPS, Products, STEP_ROWS, Step, step};
+use super::kernel::{Products, STEP_ROWS, Step, step};
+use super::{Problem, TiledRotation};
+use crate::engine::KvType;
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::cache::TILE;
 use crate::engine::cpu::isa::Isa;
@@ -60,6 +62,8 @@ pub struct Scratch {
     row: Aligned<f32>,
     /// `[row groups, pairs, rows, 2]`, packed
     q: Aligned<f32>,
+    /// `[rows]`
+    query_scales: Aligned<f32>,
     /// `[pairs, TILE, 2]`, packed
     keys: Aligned<f32>,
     /// `[TILE / 2, lanes, 2]`, packed
@@ -68,6 +72,8 @@ pub struct Scratch {
     scores: Aligned<f32>,
     /// `[STEP_ROWS, TILE]`, packed
     weights: Aligned<f32>,
+    /// `[STEP_ROWS, 2, lanes of a vector]`
+    sums: Aligned<f32>,
     /// `[rows]`
     base: Aligned<f32>,
     /// `[rows, lanes of a vector]`
@@ -87,10 +93,12 @@ impl Scratch {
         let shape = problem.tiles.cache.shape();
         self.row.reserve(row_len(problem));
         self.q.reserve(shape.key_pairs() * 2 * rows);
+        self.query_scales.reserve(rows);
         self.keys.reserve(shape.key_tile());
         self.values.reserve(shape.value_tile());
         self.scores.reserve(STEP_ROWS * TILE);
         self.weights.reserve((STEP_ROWS * TILE).max(row_len(problem)));
+        self.sums.reserve(STEP_ROWS * 2 * WIDEST);
         self.base.reserve(rows);
         self.total.reserve(rows * WIDEST);
         self.mixed.reserve(rows * shape.value_lanes() * 2);
@@ -108,6 +116,12 @@ pub unsafe fn run(isa: Isa, problem: &Problem<'_>, block: &Block, scratch: &mut 
     // SAFETY: an `Isa` value is the promise that this CPU runs it; the output is the caller's promise.
     unsafe {
         match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2Fma | Isa::Avx512 | Isa::Avx512Bf16Vnni
+                if problem.tiles.cache.cache_type() == KvType::Q16 =>
+            {
+                run_integers(problem, block, scratch, output);
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512Bf16Vnni => run_bf16(problem, block, scratch, output),
             #[cfg(target_arch = "x86_64")]
@@ -147,6 +161,15 @@ unsafe fn run_avx2(problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, 
 }
 
 /// # Safety
+/// As [`run`], on a CPU with AVX2, FMA and F16C; the cache holds 16-bit integers.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn run_integers(problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, output: Output) {
+    // SAFETY: passed on from the caller.
+    unsafe { run_on::<super::integers::Integers>(problem, block, scratch, output) }
+}
+
+/// # Safety
 /// As [`run`], with the instruction set of `A`.
 #[inline(always)]
 unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, output: Output) {
@@ -156,27 +179,36 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
     // SAFETY: `reserve` made room for these shapes; positions lie inside the cache.
     unsafe {
         let (row, packed) = (&mut scratch.row[..row_len(problem)], scratch.weights.as_mut_ptr().cast());
-        pack_queries::<A>(problem, block, row, packed, scratch.q.as_mut_ptr().cast());
+        let scales = &mut scratch.query_scales[..rows];
+        pack_queries::<A>(problem, block, row, packed, (scratch.q.as_mut_ptr().cast(), scales));
         for tile in block.positions.clone().step_by(TILE) {
             let k = problem.tiles.keys::<A>(block.kv_head, tile, scratch.keys.as_mut_ptr().cast());
             let v = problem.tiles.values::<A>(block.kv_head, tile, scratch.values.as_mut_ptr().cast());
-            for first in (0..rows).step_by(GROUPS * A::MAX_ROWS) {
-                let count = (GROUPS * A::MAX_ROWS).min(rows - first);
+            let (key_scales, value_scales) = match problem.tiles.scales(block.kv_head, tile) {
+                Some((keys, values)) => (keys.as_ptr(), values.as_ptr()),
+                None => (ptr::null(), ptr::null()),
+            };
+            for first in (0..rows).step_by(A::GROUPS * A::MAX_ROWS) {
+                let count = (A::GROUPS * A::MAX_ROWS).min(rows - first);
                 let seen: [_; STEP_ROWS] = seen(problem, block, first..first + count, tile);
                 let mut work = Step::<A> {
                     products: Products {
                         q: scratch.q.as_ptr().cast::<A::E>().add(first * shape.key_pairs() * 2),
+                        query_scales: scratch.query_scales.as_ptr().add(first),
                         k,
+                        key_scales,
                         pairs: shape.key_pairs(),
                         scores: scratch.scores.as_mut_ptr(),
                     },
                     v,
+                    value_scales,
                     lanes: shape.value_lanes(),
                     seen: &seen[..count],
                     base: &mut scratch.base[first..first + count],
                     total: scratch.total.as_mut_ptr().add(first * <A::L as Lanes>::N),
                     mixed: scratch.mixed.as_mut_ptr().add(first * shape.value_lanes() * A::PARTS),
                     weights: scratch.weights.as_mut_ptr().cast(),
+                    sums: scratch.sums.as_mut_ptr(),
                     ahead: first == 0,
                 };
                 step::<A>(&mut work);
@@ -194,7 +226,11 @@ pub fn seen<const N: usize>(
     rows: Range<usize>,
     tile: usize,
 ) -> [(usize, usize); N] {
-    let mut seen = [(0, 0); N];
+    let mut seen = [(0, TILE); N];
+    let first = problem.start + block.tokens.start + rows.start / problem.group() + 1;
+    if tile + TILE <= first && problem.window.is_none() {
+        return seen;
+    }
     for (row, seen) in rows.zip(&mut seen) {
         let end = problem.start + block.tokens.start + row / problem.group() + 1;
         let from = problem.window.map_or(0, |window| end.saturating_sub(window));
@@ -203,7 +239,7 @@ pub fn seen<const N: usize>(
     seen
 }
 
-/// Scales, reorders and rounds the queries of a block: `[row groups, pairs, rows of the group, 2]`.
+/// Scales, reorders and rounds the queries of a block: `[row groups, pairs, rows of the group, 2]`, and notes their scales.
 ///
 /// # Safety
 /// `to` has room for them, `values` and `packed` for one row in whole pairs of vectors.
@@ -213,11 +249,13 @@ pub unsafe fn pack_queries<A: Arithmetic>(
     block: &Block,
     values: &mut [f32],
     packed: *mut A::E,
-    to: *mut A::E,
+    (to, scales): (*mut A::E, &mut [f32]),
 ) {
     let cache = problem.tiles.cache;
     let (head_dim, pairs, group) = (cache.shape().head_dim, cache.shape().key_pairs(), problem.group());
-    let (rows, n) = (block.tokens.len() * group, <A::L as Lanes>::N);
+    let rows = block.tokens.len() * group;
+    // Integers of turned keys are that much smaller.
+    let shrink = problem.tiles.rotation.map_or(1.0, TiledRotation::shrink);
     // Softmax of x is that of powers of two of x * log2(e).
     let factor = problem.scale * lanes::exp::LOG2_E;
     values.fill(0.0);
@@ -231,10 +269,7 @@ pub unsafe fn pack_queries<A: Arithmetic>(
         }
         // SAFETY: `values` and `packed` are whole vectors; groups before this one took `first * pairs * 2` elements.
         unsafe {
-            for at in (0..values.len()).step_by(2 * n) {
-                let from = values.as_ptr().add(at);
-                A::pack(packed.add(at), A::L::load(from), A::L::load(from.add(n)));
-            }
+            scales[row] = A::pack_query(packed, values) / shrink;
             let to = to.add(first * pairs * 2 + (row - first) * 2).cast::<[A::E; 2]>();
             let from = packed.cast::<[A::E; 2]>();
             for pair in 0..pairs {

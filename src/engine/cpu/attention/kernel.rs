@@ -14,7 +14,7 @@
 //! 3. `base` is an integer: moving it multiplies by a power of two, which is exact, and weights round to bfloat16 in
 //!    the same way whatever it is. Results depend on the order of keys only, not on how queries are grouped.
 
-use super::arithmetic::Arithmetic;
+use super::arithmetic::{Arithmetic, Form, ScoredRow};
 use crate::engine::cpu::cache::TILE;
 use crate::engine::cpu::lanes::Lanes;
 
@@ -22,26 +22,23 @@ use crate::engine::cpu::lanes::Lanes;
 /// them far from overflow.
 pub const HEADROOM: f32 = 40.0;
 
-/// Vectors of accumulators per row.
-const COLUMNS: usize = 4;
-
-/// Rows at most that one pass keeps in registers, over all instruction sets.
-pub const ROWS: usize = 6;
-
-/// Such groups of rows at most in one step: scores and weights of all of them stay in a first-level cache beside the
-/// columns of keys or values that they all read.
+/// Groups of rows at most in one step, over all instruction sets.
 pub const GROUPS: usize = 8;
 
 /// Rows at most in one step.
-pub const STEP_ROWS: usize = ROWS * GROUPS;
+pub const STEP_ROWS: usize = 48;
 
 /// Queries, the keys of one tile, and room for their scores.
 #[derive(Clone, Copy)]
 pub struct Products<A: Arithmetic> {
     /// `[groups of rows, pairs of head_dim, rows of the group, 2]`, scaled
     pub q: *const A::E,
+    /// `[rows]`, for integers
+    pub query_scales: *const f32,
     /// `[pairs of head_dim, TILE, 2]`
     pub k: *const A::E,
+    /// `[TILE]`, for integers
+    pub key_scales: *const f32,
     /// Pairs of a head: half of `head_dim`, rounded up.
     pub pairs: usize,
     /// `[rows, TILE]`
@@ -53,6 +50,8 @@ pub struct Step<'a, A: Arithmetic> {
     pub products: Products<A>,
     /// `[TILE / 2, lanes, 2]`
     pub v: *const A::E,
+    /// `[TILE]`, for integers
+    pub value_scales: *const f32,
     /// Values per position, rounded up to whole vectors.
     pub lanes: usize,
     /// Keys of the tile that each row sees, from..to: `[rows]`.
@@ -65,6 +64,8 @@ pub struct Step<'a, A: Arithmetic> {
     pub mixed: *mut f32,
     /// `[rows, TILE]`
     pub weights: *mut A::E,
+    /// `[rows, 2, Lanes::N]`, for integers
+    pub sums: *mut f32,
     /// Whether to ask for the next tile: once for all rows that share this one.
     pub ahead: bool,
 }
@@ -76,8 +77,16 @@ struct Group {
     rows: usize,
     /// No row sees a key from here on; 0 where none sees any.
     end: usize,
+    /// Whether the base of a row moved.
+    moved: bool,
+}
+
+/// What softmax leaves for the mix, of each row of a step.
+struct Softmax {
     /// What to multiply earlier sums by, where a base moved.
-    factors: Option<[f32; ROWS]>,
+    factors: [f32; STEP_ROWS],
+    /// Scales of the weights.
+    scales: [f32; STEP_ROWS],
 }
 
 /// Runs an expression with a number of rows, at most `MAX_ROWS` of the arithmetic, as a constant.
@@ -113,7 +122,7 @@ macro_rules! by_rows {
     };
 }
 
-/// Runs a step of at most [`GROUPS`] times `MAX_ROWS` rows.
+/// Runs a step of at most `GROUPS` times `MAX_ROWS` rows.
 ///
 /// Each column of keys, and then of values, meets all rows while it is in cache.
 ///
@@ -121,18 +130,19 @@ macro_rules! by_rows {
 /// The pointers of `step` have the shapes stated there and nobody else uses what they write; the instruction set is that of `A`.
 #[inline(always)]
 pub unsafe fn step<A: Arithmetic>(step: &mut Step<'_, A>) {
+    debug_assert!(A::GROUPS <= GROUPS && A::GROUPS * A::MAX_ROWS <= STEP_ROWS);
     let mut groups = [Group::default(); GROUPS];
     let n_groups = step.seen.len().div_ceil(A::MAX_ROWS);
     for (index, (group, seen)) in groups.iter_mut().zip(step.seen.chunks(A::MAX_ROWS)).enumerate() {
         let (first, end) = seen.iter().fold((TILE, 0), |(a, b), s| (a.min(s.0), b.max(s.1)));
         let end = if first < end { end } else { 0 };
-        *group = Group { first: index * A::MAX_ROWS, rows: seen.len(), end, factors: None };
+        *group = Group { first: index * A::MAX_ROWS, rows: seen.len(), end, ..Group::default() };
     }
     let groups = &mut groups[..n_groups];
     let end = groups.iter().map(|group| group.end).max().unwrap_or(0);
     // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
     unsafe {
-        for column in (0..end).step_by(A::PAIRS * COLUMNS) {
+        for column in (0..end).step_by(A::PAIRS * A::COLUMNS) {
             let mut ahead = step.ahead;
             for group in groups.iter().filter(|group| column < group.end) {
                 let products = step.products.of_group(group);
@@ -140,15 +150,13 @@ pub unsafe fn step<A: Arithmetic>(step: &mut Step<'_, A>) {
                 ahead = false;
             }
         }
-        for group in groups.iter_mut().filter(|group| group.end > 0) {
-            by_rows!(A, group.rows, M => softmax::<A, M>(step, group));
-        }
+        let softmax = softmax(step, groups);
         let vectors = step.lanes / A::PAIRS;
-        for vector in (0..vectors).step_by(COLUMNS) {
+        for vector in (0..vectors).step_by(A::COLUMNS) {
             let mut ahead = step.ahead;
             for group in groups.iter().filter(|group| group.end > 0) {
-                let (lane, columns) = (vector * A::PAIRS, (vectors - vector).min(COLUMNS));
-                by_rows!(A, group.rows, M => mix_columns::<A, M>(step, group, lane, columns, ahead));
+                let (lane, columns) = (vector * A::PAIRS, (vectors - vector).min(A::COLUMNS));
+                by_rows!(A, group.rows, M => mix_columns::<A, M>(step, (group, &softmax), lane, columns, ahead));
                 ahead = false;
             }
         }
@@ -164,8 +172,12 @@ impl<A: Arithmetic> Products<A> {
     unsafe fn of_group(self, group: &Group) -> Self {
         // SAFETY: the caller's promise.
         unsafe {
-            let q = self.q.add(group.first * self.pairs * 2);
-            Self { q, scores: self.scores.add(group.first * TILE), ..self }
+            Self {
+                q: self.q.add(group.first * self.pairs * 2),
+                query_scales: self.query_scales.wrapping_add(group.first),
+                scores: self.scores.add(group.first * TILE),
+                ..self
+            }
         }
     }
 }
@@ -177,13 +189,13 @@ impl<A: Arithmetic> Products<A> {
 #[inline(always)]
 pub unsafe fn score<A: Arithmetic>(rows: usize, products: &Products<A>, end: usize) {
     debug_assert!((1..=A::MAX_ROWS).contains(&rows) && end <= TILE);
-    for column in (0..end).step_by(A::PAIRS * COLUMNS) {
+    for column in (0..end).step_by(A::PAIRS * A::COLUMNS) {
         // SAFETY: passed on from the caller.
         unsafe { by_rows!(A, rows, M => score_columns::<A, M>(products, column, end, true)) }
     }
 }
 
-/// Scores of `M` rows for at most `COLUMNS` vectors of keys from `column` on, as far as keys are below `end`.
+/// Scores of `M` rows for at most [`Pairs::COLUMNS`] vectors of keys from `column` on, as far as keys are below `end`.
 ///
 /// # Safety
 /// As [`score`].
@@ -196,12 +208,61 @@ unsafe fn score_columns<A: Arithmetic, const M: usize>(
 ) {
     // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
     unsafe {
-        match (end - column).div_ceil(A::PAIRS).min(COLUMNS) {
+        match (end - column).div_ceil(A::PAIRS).min(A::COLUMNS) {
             1 => scores::<A, M, 1, true>(products, column),
-            2 => scores::<A, M, 2, true>(products, column),
+            2 if ahead || A::COLUMNS > 2 => scores::<A, M, 2, true>(products, column),
+            2 => scores::<A, M, 2, false>(products, column),
             3 => scores::<A, M, 3, true>(products, column),
             _ if ahead => scores::<A, M, 4, true>(products, column),
             _ => scores::<A, M, 4, false>(products, column),
+        }
+    }
+}
+
+/// Asks for the cache lines of `columns` vectors of packed elements.
+#[inline(always)]
+fn prefetch_columns<A: Arithmetic>(from: *const A::E, columns: usize) {
+    let size = 2 * A::PAIRS * size_of::<A::E>();
+    for c in (0..columns).filter(|c| (c * size).is_multiple_of(64)) {
+        A::L::prefetch(from.wrapping_add(c * 2 * A::PAIRS));
+    }
+}
+
+/// Adds the products of one pair of each row, `stride` elements apart, and `C` vectors of pairs.
+///
+/// # Safety
+/// These elements exist; the instruction set is that of `A`.
+#[inline(always)]
+unsafe fn add_products<A: Arithmetic, const M: usize, const C: usize>(
+    acc: &mut [[A::Acc; C]; M],
+    (rows, stride): (*const A::E, usize),
+    columns: *const A::E,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if A::COLUMNS == 2 {
+            // Twelve accumulators, two columns, one row at a time.
+            let mut vectors = [A::load(columns); C];
+            for (c, vector) in vectors.iter_mut().enumerate() {
+                *vector = A::load(columns.add(c * 2 * A::PAIRS));
+            }
+            for (r, sums) in acc.iter_mut().enumerate() {
+                let pair = A::pair(rows.add(r * stride));
+                for (sum, vector) in sums.iter_mut().zip(vectors) {
+                    *sum = A::dot(*sum, pair, vector);
+                }
+            }
+            return;
+        }
+        let mut pairs = [A::pair(rows); M];
+        for (r, pair) in pairs.iter_mut().enumerate() {
+            *pair = A::pair(rows.add(r * stride));
+        }
+        for c in 0..C {
+            let vector = A::load(columns.add(c * 2 * A::PAIRS));
+            for (sums, pair) in acc.iter_mut().zip(pairs) {
+                sums[c] = A::dot(sums[c], pair, vector);
+            }
         }
     }
 }
@@ -217,103 +278,128 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: boo
 ) {
     // SAFETY: row `p` of `k` has `2 * TILE` elements, of `q` `2 * M`; `scores` has `TILE` values per row.
     unsafe {
-        let mut acc = [[A::L::splat(0.0); C]; M];
-        let mut queries = [A::pair(products.q); M];
+        let mut acc = [[A::zero(); C]; M];
         let (mut k, mut q) = (products.k.add(2 * column), products.q);
         // The next tile from its start to its end, over all columns of this one.
         let mut next = products.k.wrapping_add(products.pairs * 2 * (TILE + column));
         for _ in 0..products.pairs {
-            for (r, query) in queries.iter_mut().enumerate() {
-                *query = A::pair(q.add(2 * r));
+            if A::AHEAD && AHEAD {
+                prefetch_columns::<A>(next, C);
             }
-            for c in 0..C {
-                let at = k.add(c * 2 * A::PAIRS);
-                if A::AHEAD && AHEAD {
-                    A::L::prefetch(next.wrapping_add(c * 2 * A::PAIRS));
-                }
-                let keys = A::load(at);
-                for (row, query) in acc.iter_mut().zip(queries) {
-                    row[c] = A::dot(row[c], query, keys);
-                }
-            }
+            add_products::<A, M, C>(&mut acc, (q, 2), k);
             k = k.add(2 * TILE);
             q = q.add(2 * M);
             next = next.wrapping_add(C * 2 * A::PAIRS);
         }
         for (r, row) in acc.iter().enumerate() {
             let to = products.scores.add(r * TILE + column);
+            let query = if A::FORM == Form::Integers { *products.query_scales.add(r) } else { 1.0 };
             for c in (0..C).step_by(A::PARTS) {
                 // An odd number of half vectors leaves the upper half of the last one unused.
-                let sums =
-                    if A::PARTS == 1 { row[c] } else { A::L::pair_sums(row[c], row[(c + 1).min(C - 1)]) };
-                A::L::store(to.add(c * A::PAIRS), sums);
+                let sums = [row[c], row[(c + 1).min(C - 1)]];
+                let keys = products.key_scales.wrapping_add(column + c * A::PAIRS);
+                A::L::store(to.add(c * A::PAIRS), A::scores(sums, keys, query));
             }
         }
     }
 }
 
-/// Weights from scores for keys below the end of a group; notes what to multiply earlier sums by, where a base moved.
+/// Weights from scores for the keys that each group sees.
 ///
 /// # Safety
-/// As [`step`]; scores of keys below the end are there.
+/// As [`step`]; scores of keys below the ends of the groups are there.
 #[inline(always)]
-unsafe fn softmax<A: Arithmetic, const M: usize>(step: &mut Step<'_, A>, group: &mut Group) {
-    let (n, end) = (<A::L as Lanes>::N, group.end);
-    let mut factors = [1.0; ROWS];
-    let mut moved = false;
-    // Weights are packed two vectors at a time.
-    let width = end.next_multiple_of(2 * n).min(TILE);
-    // SAFETY: `scores` and `weights` have `TILE` values per row, `total` one vector.
+unsafe fn softmax<A: Arithmetic>(step: &mut Step<'_, A>, groups: &mut [Group]) -> Softmax {
+    let mut softmax = Softmax { factors: [1.0; STEP_ROWS], scales: [1.0; STEP_ROWS] };
+    let mut widths = [0; STEP_ROWS];
+    // SAFETY: `scores` and `weights` have `TILE` values per row, `total` one vector, `sums` two.
     unsafe {
-        let nothing = A::L::splat(f32::NEG_INFINITY);
-        for (r, factor) in (group.first..).zip(&mut factors[..M]) {
-            let row = step.products.scores.add(r * TILE);
-            let (from, to) = step.seen[r];
-            if from > 0 || to < width {
-                for key in (0..width).step_by(n) {
-                    let x = A::L::load(row.add(key));
-                    let kept = A::L::keep(x, from.saturating_sub(key), to.saturating_sub(key), nothing);
-                    A::L::store(row.add(key), kept);
+        for group in groups.iter_mut().filter(|group| group.end > 0) {
+            for r in group.first..group.first + group.rows {
+                // Weights are packed two vectors at a time.
+                widths[r] = group.end.next_multiple_of(2 * <A::L as Lanes>::N).min(TILE);
+                if let Some(factor) = weigh_row(step, r, widths[r]) {
+                    softmax.factors[r] = factor;
+                    group.moved = true;
                 }
             }
-            let mut top = A::L::load(row);
-            for key in (n..width).step_by(n) {
-                top = A::L::max(top, A::L::load(row.add(key)));
-            }
-            let old = step.base[r];
-            let unset = old == f32::NEG_INFINITY;
-            if unset || A::L::any_above(top, A::L::splat(old + HEADROOM)) {
-                let new = A::L::max_lane(top).ceil().max(old);
-                step.base[r] = new;
-                if !unset {
-                    *factor = (old - new).exp2();
-                    moved = true;
-                }
-            }
-            let base = A::L::splat(if step.base[r] == f32::NEG_INFINITY { 0.0 } else { step.base[r] });
-            let total = step.total.add(r * n);
-            let mut sum = A::L::mul(A::L::load(total), A::L::splat(*factor));
-            for key in (0..width).step_by(2 * n) {
-                let a = A::exp2(A::L::sub(A::L::load(row.add(key)), base));
-                let b = A::exp2(A::L::sub(A::L::load(row.add(key + n)), base));
-                let packed = step.weights.add(r * TILE + key);
-                A::pack(packed, a, b);
-                sum = A::add_packed(sum, packed, a, b);
-            }
-            A::L::store(total, sum);
         }
+        let rows = step.seen.len();
+        A::finish(&step.scored(0), &widths[..rows], &mut softmax.scales[..rows]);
     }
-    group.factors = moved.then_some(factors);
+    softmax
 }
 
-/// Adds weights times values for the rows of a group and `columns` (1..=`COLUMNS`) vectors of lanes from `lane` on.
+impl<A: Arithmetic> Step<'_, A> {
+    /// The scores of a row, none of them to look at yet.
+    ///
+    /// # Safety
+    /// The row exists.
+    #[inline(always)]
+    unsafe fn scored(&self, r: usize) -> ScoredRow<A> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            ScoredRow {
+                scores: self.products.scores.add(r * TILE),
+                base: 0.0,
+                width: 0,
+                partly: None,
+                value_scales: self.value_scales,
+                weights: self.weights.add(r * TILE),
+                sums: self.sums.add(r * 2 * <A::L as Lanes>::N),
+            }
+        }
+    }
+}
+
+/// Weights from the scores of one row below `width`. Returns what to multiply earlier sums by, where its base moved.
+///
+/// # Safety
+/// As [`softmax`].
+#[inline(always)]
+unsafe fn weigh_row<A: Arithmetic>(step: &mut Step<'_, A>, r: usize, width: usize) -> Option<f32> {
+    let n = <A::L as Lanes>::N;
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let mut scored = step.scored(r);
+        let (from, to) = step.seen[r];
+        if from > 0 || to < width {
+            scored.partly = Some((from, to));
+            let nothing = A::L::splat(f32::NEG_INFINITY);
+            for key in (0..width).step_by(n) {
+                let x = A::L::load(scored.scores.add(key));
+                let kept = A::L::keep(x, from.saturating_sub(key), to.saturating_sub(key), nothing);
+                A::L::store(scored.scores.add(key), kept);
+            }
+        }
+        let mut top = A::L::load(scored.scores);
+        for key in (n..width).step_by(n) {
+            top = A::L::max(top, A::L::load(scored.scores.add(key)));
+        }
+        let (old, mut factor) = (step.base[r], None);
+        let unset = old == f32::NEG_INFINITY;
+        if unset || A::L::any_above(top, A::L::splat(old + HEADROOM)) {
+            let new = A::L::max_lane(top).ceil().max(old);
+            step.base[r] = new;
+            factor = (!unset).then(|| (old - new).exp2());
+        }
+        (scored.base, scored.width) =
+            (if step.base[r] == f32::NEG_INFINITY { 0.0 } else { step.base[r] }, width);
+        let total = step.total.add(r * n);
+        let earlier = A::L::mul(A::L::load(total), A::L::splat(factor.unwrap_or(1.0)));
+        A::L::store(total, A::weigh(&scored, earlier));
+        factor
+    }
+}
+
+/// Adds weights times values for the rows of a group and `columns` (at most [`Pairs::COLUMNS`]) vectors of lanes from `lane` on.
 ///
 /// # Safety
 /// As [`step`]; weights of keys below the end of the group rounded up to a pair are there, and the lanes exist.
 #[inline(always)]
 unsafe fn mix_columns<A: Arithmetic, const M: usize>(
     step: &Step<'_, A>,
-    group: &Group,
+    group: (&Group, &Softmax),
     lane: usize,
     columns: usize,
     ahead: bool,
@@ -322,7 +408,8 @@ unsafe fn mix_columns<A: Arithmetic, const M: usize>(
     unsafe {
         match columns {
             1 => mix::<A, M, 1, true>(step, group, lane),
-            2 => mix::<A, M, 2, true>(step, group, lane),
+            2 if ahead || A::COLUMNS > 2 => mix::<A, M, 2, true>(step, group, lane),
+            2 => mix::<A, M, 2, false>(step, group, lane),
             3 => mix::<A, M, 3, true>(step, group, lane),
             _ if ahead => mix::<A, M, 4, true>(step, group, lane),
             _ => mix::<A, M, 4, false>(step, group, lane),
@@ -335,52 +422,37 @@ unsafe fn mix_columns<A: Arithmetic, const M: usize>(
 #[inline(always)]
 unsafe fn mix<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
     step: &Step<'_, A>,
-    group: &Group,
+    (group, softmax): (&Group, &Softmax),
     lane: usize,
 ) {
+    let factor = |r: usize| group.moved.then(|| softmax.factors[group.first + r]);
     let n = <A::L as Lanes>::N;
     let stride = step.lanes * A::PARTS;
     // SAFETY: a row of `v` has `2 * lanes` elements, of `mixed` `stride` values, of `weights` `TILE` elements.
     unsafe {
-        let mut acc = [[A::L::splat(0.0); C]; M];
+        let mut acc = [[A::zero(); C]; M];
         let mixed = step.mixed.add(group.first * stride + lane * A::PARTS);
         for (r, row) in acc.iter_mut().enumerate() {
             for (c, sum) in row.iter_mut().enumerate() {
-                *sum = A::L::load(mixed.add(r * stride + c * n));
-            }
-        }
-        if let Some(factors) = &group.factors {
-            for (row, factor) in acc.iter_mut().zip(factors) {
-                for sum in row.iter_mut() {
-                    *sum = A::L::mul(*sum, A::L::splat(*factor));
-                }
+                *sum = A::begin(mixed.add(r * stride + c * n), factor(r));
             }
         }
         let mut w = step.weights.add(group.first * TILE).cast_const();
-        let mut weights = [A::pair(w); M];
         let mut v = step.v.add(2 * lane);
         let mut next = step.v.wrapping_add((step.lanes + lane) * TILE);
         for _ in 0..group.end.div_ceil(2) {
-            for (r, weight) in weights.iter_mut().enumerate() {
-                *weight = A::pair(w.add(r * TILE));
+            if A::AHEAD && AHEAD {
+                prefetch_columns::<A>(next, C);
             }
-            for c in 0..C {
-                let at = v.add(c * 2 * A::PAIRS);
-                if A::AHEAD && AHEAD {
-                    A::L::prefetch(next.wrapping_add(c * 2 * A::PAIRS));
-                }
-                let values = A::load(at);
-                for (row, weight) in acc.iter_mut().zip(weights) {
-                    row[c] = A::dot(row[c], weight, values);
-                }
-            }
+            add_products::<A, M, C>(&mut acc, (w, TILE), v);
             v = v.add(2 * step.lanes);
             w = w.add(2);
             next = next.wrapping_add(C * 2 * A::PAIRS);
         }
         for (r, row) in acc.iter().enumerate() {
             for (c, sum) in row.iter().enumerate() {
-                A::L::store(mixed.add(r * stride + c * n), *sum);
+                let at = mixed.add(r * stride + c * n);
+                A::L::store(at, A::end(*sum, at, factor(r), softmax.scales[group.first + r]));
             }
         }
     }

@@ -8,6 +8,8 @@
 
 mod arithmetic;
 mod block;
+#[cfg(target_arch = "x86_64")]
+mod integers;
 mod kernel;
 mod rotation;
 mod statistics;

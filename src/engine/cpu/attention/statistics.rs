@@ -12,11 +12,12 @@
 //! pass is exact. Almost all tiles lie in one bucket: they cost no more than their sum.
 
 use std::ops::Range;
+use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use super::arithmetic::{Arithmetic, Single};
+use super::arithmetic::{Pairs, Single};
 use super::block::{Block, pack_queries, row_len, seen};
-use super::kernel::{HEADROOM, Products, ROWS, score};
+use super::kernel::{HEADROOM, Products, STEP_ROWS, score};
 use super::{Problem, tokens_per_block};
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::cache::TILE;
@@ -70,9 +71,11 @@ struct Scratch {
     packed: Aligned<f32>,
     /// `[row groups, pairs, rows, 2]`
     q: Aligned<f32>,
+    /// `[rows]`; not looked at
+    query_scales: Vec<f32>,
     /// `[pairs, TILE, 2]`
     keys: Aligned<f32>,
-    /// `[ROWS, TILE]`
+    /// `[STEP_ROWS, TILE]`
     scores: Aligned<f32>,
     sums: Vec<Sums>,
     /// `[rows, n_buckets]`
@@ -85,8 +88,9 @@ impl Scratch {
         self.row.reserve(row_len(problem));
         self.packed.reserve(row_len(problem));
         self.q.reserve(shape.key_pairs() * 2 * rows);
+        self.query_scales.resize(rows, 0.0);
         self.keys.reserve(shape.key_tile());
-        self.scores.reserve(ROWS * TILE);
+        self.scores.reserve(STEP_ROWS * TILE);
         self.sums.clear();
         self.sums.resize(rows, NOTHING);
         self.mass.clear();
@@ -187,17 +191,25 @@ unsafe fn sum_block_on<L: Lanes>(
     // SAFETY: `reset` made room for these shapes; positions lie inside the cache.
     unsafe {
         let row = &mut scratch.row[..row_len(problem)];
-        pack_queries::<Single<L>>(problem, block, row, scratch.packed.as_mut_ptr(), scratch.q.as_mut_ptr());
+        let to = (scratch.q.as_mut_ptr(), &mut scratch.query_scales[..]);
+        pack_queries::<Single<L>>(problem, block, row, scratch.packed.as_mut_ptr(), to);
         for tile in block.positions.clone().step_by(TILE) {
             let k = problem.tiles.keys::<Single<L>>(block.kv_head, tile, scratch.keys.as_mut_ptr());
             for first in (0..rows).step_by(most) {
                 let count = most.min(rows - first);
-                let seen: [_; ROWS] = seen(problem, block, first..first + count, tile);
+                let seen: [_; STEP_ROWS] = seen(problem, block, first..first + count, tile);
                 let end = seen[..count].iter().map(|seen| seen.1).max().unwrap_or(0);
                 let q = scratch.q.as_ptr().add(first * pairs * 2);
                 score(
                     count,
-                    &Products::<Single<L>> { q, k, pairs, scores: scratch.scores.as_mut_ptr() },
+                    &Products::<Single<L>> {
+                        q,
+                        query_scales: ptr::null(),
+                        k,
+                        key_scales: ptr::null(),
+                        pairs,
+                        scores: scratch.scores.as_mut_ptr(),
+                    },
                     end,
                 );
                 for (r, seen) in seen[..count].iter().enumerate().filter(|(_, seen)| seen.0 < seen.1) {

@@ -16,6 +16,16 @@ const SINGLE_ERROR: f32 = 2e-5;
 /// the output by 0.02.
 const BF16_ERROR: f32 = 2.5e-2;
 
+/// The same for 16-bit integers, where queries and weights are rounded (keys and values are compared as stored).
+///
+/// Rounding moves the score of normal queries and keys by 1e-5 of the root of their lanes (one standard deviation), and by half
+/// as much again where keys are turned and rounded once more; two keys of equal weight and values 4 apart turn four
+/// such deviations into as many. Weights are rounded to a 32,767th of the largest.
+fn integer_error(case: &Case) -> f32 {
+    let again = if case.turned { 1.5 } else { 1.0 };
+    4e-5 * again * (case.shape.head_dim as f32).sqrt() + 5e-5
+}
+
 /// Root mean square of the errors, relative to that of the outputs.
 const BF16_RELATIVE_ERROR: f64 = 8e-3;
 
@@ -147,7 +157,12 @@ impl Case {
         for isa in Isa::ALL_AVAILABLE() {
             let found = self.attend(isa, &pool, &q, &cache);
             let worst = largest_difference(&found, &expected);
-            let allowed = if isa == Isa::Avx512Bf16Vnni { BF16_ERROR } else { SINGLE_ERROR };
+            let allowed = match (isa, self.cache_type) {
+                (Isa::Scalar, _) => SINGLE_ERROR,
+                (_, KvType::Q16) => integer_error(self),
+                (Isa::Avx512Bf16Vnni, _) => BF16_ERROR,
+                _ => SINGLE_ERROR,
+            };
             let relative = relative_error(&found, &expected);
             assert!(worst <= allowed, "{isa}: {worst} in {self:?}");
             // A few outputs can cancel to little.
@@ -242,7 +257,13 @@ fn tile_edges_equal_their_twin() {
 
 #[test]
 fn results_depend_neither_on_threads_nor_on_chunks() {
-    let whole = Case { cache_type: KvType::BF16, ..plain(64, 0, 700) };
+    for cache_type in [KvType::BF16, KvType::Q16] {
+        results_of_parts_are_those_of_the_whole(cache_type);
+    }
+}
+
+fn results_of_parts_are_those_of_the_whole(cache_type: KvType) {
+    let whole = Case { cache_type, ..plain(64, 0, 700) };
     let one = Pool::new(1);
     let cache = whole.cache(&one, |_, _| {});
     let q = whole.queries();
@@ -271,8 +292,10 @@ fn results_depend_neither_on_threads_nor_on_chunks() {
 
 #[test]
 fn large_scores_move_the_base() {
-    for (start, tokens) in [(0, 300), (299, 1)] {
-        let case = plain(64, start, tokens);
+    for (start, tokens, cache_type) in
+        [(0, 300, KvType::F32), (299, 1, KvType::F32), (0, 300, KvType::Q16), (299, 1, KvType::Q16)]
+    {
+        let case = Case { cache_type, ..plain(64, start, tokens) };
         let pool = Pool::new(1);
         // Scores grow along the cache far beyond the headroom, up and down.
         let cache = case.cache(&pool, |k, _| {
@@ -282,7 +305,9 @@ fn large_scores_move_the_base() {
         });
         let q = case.queries();
         let expected = case.twin(&q, &cache);
-        for isa in Isa::ALL_AVAILABLE().into_iter().filter(|isa| *isa != Isa::Avx512Bf16Vnni) {
+        let exact =
+            |isa: &Isa| *isa == Isa::Scalar || cache_type == KvType::F32 && *isa != Isa::Avx512Bf16Vnni;
+        for isa in Isa::ALL_AVAILABLE().into_iter().filter(exact) {
             let worst = largest_difference(&case.attend(isa, &pool, &q, &cache), &expected);
             assert!(worst <= 1e-3, "{isa}: {worst}");
         }
@@ -296,8 +321,9 @@ fn large_scores_move_the_base() {
 #[test]
 fn what_is_not_finite_reaches_the_rows_that_see_it() {
     for bad in [f32::NAN, f32::INFINITY] {
-        for (in_keys, cache_type) in
-            [(true, KvType::F32), (false, KvType::F32), (true, KvType::Q8_0), (false, KvType::Q8_0)]
+        for (in_keys, cache_type) in [KvType::F32, KvType::Q16, KvType::Q8_0]
+            .into_iter()
+            .flat_map(|kind| [(true, kind), (false, kind)])
         {
             let case = Case { cache_type, ..plain(64, 0, 200) };
             let pool = Pool::new(1);
@@ -335,8 +361,15 @@ fn rows_by_token_are_the_same_rows() {
 
 #[test]
 fn normal_inputs_stay_within_the_stated_error() {
-    for (start, tokens) in [(0, 256), (4000, 32), (4095, 1)] {
-        let case = plain(64, start, tokens);
+    for (start, tokens, cache_type) in [
+        (0, 256, KvType::F32),
+        (4000, 32, KvType::F32),
+        (4095, 1, KvType::F32),
+        (0, 256, KvType::Q16),
+        (4000, 32, KvType::Q16),
+        (4095, 1, KvType::Q16),
+    ] {
+        let case = Case { cache_type, ..plain(64, start, tokens) };
         let pool = Pool::new(2);
         let cache = case.cache(&pool, |_, _| {});
         let q = case.queries();
@@ -345,9 +378,58 @@ fn normal_inputs_stay_within_the_stated_error() {
             let found = case.attend(isa, &pool, &q, &cache);
             let (relative, worst) =
                 (relative_error(&found, &expected), largest_difference(&found, &expected));
-            println!("{isa} {tokens} tokens at {start}: relative {relative:.2e}, largest {worst:.2e}");
-            let allowed = if isa == Isa::Avx512Bf16Vnni { 5e-3 } else { 2e-6 };
+            let name = cache_type.name();
+            println!(
+                "{isa}, {name}, {tokens} tokens at {start}: relative {relative:.2e}, largest {worst:.2e}"
+            );
+            let allowed = match (isa, cache_type) {
+                (Isa::Scalar, _) => 2e-6,
+                (_, KvType::Q16) => 2e-4,
+                (Isa::Avx512Bf16Vnni, _) => 5e-3,
+                _ => 2e-6,
+            };
             assert!(relative < allowed, "{isa}: {relative}");
+        }
+    }
+}
+
+/// Where products in integers could go wrong: keys of one lane, of equal lanes, of nothing; queries along the keys, so that
+/// sums are as large as they get; one value far above the others; keys that turn and grow.
+#[test]
+fn extreme_rows_fit_their_integers() {
+    let fills: [fn(usize, &mut [f32]); 5] = [
+        |_, row| row.iter_mut().enumerate().for_each(|(lane, x)| *x = if lane == 3 { 1e4 } else { 0.0 }),
+        |_, row| row.fill(7.0),
+        |_, row| row.fill(0.0),
+        |position, row| row.iter_mut().for_each(|x| *x *= 1e-30 * position as f32),
+        |position, row| row.iter_mut().for_each(|x| *x *= if position % 64 == 5 { 1e3 } else { 1e-3 }),
+    ];
+    for (index, fill) in fills.iter().enumerate() {
+        for turned in [false, true] {
+            for (head_dim, start, tokens) in [(64, 0, 150), (256, 300, 40), (64, 400, 1)] {
+                let case = Case { cache_type: KvType::Q16, turned, ..plain(head_dim, start, tokens) };
+                let pool = Pool::new(2);
+                let cache = case.cache(&pool, |k, v| {
+                    k.chunks_mut(head_dim).enumerate().for_each(|(position, row)| fill(position, row));
+                    v.chunks_mut(head_dim).enumerate().for_each(|(position, row)| fill(position, row));
+                });
+                let mut q = case.queries();
+                // Along the keys, of a length that leaves scores near 10.
+                let (mut key, scale) = (vec![0.0; head_dim], 10.0 * (head_dim as f32).sqrt());
+                for (row, query) in q.chunks_mut(head_dim).enumerate().filter(|(row, _)| row % 2 == 0) {
+                    cache.key(0, row % case.end(), &mut key);
+                    let square: f32 = key.iter().map(|x| x * x).sum();
+                    if square > 0.0 {
+                        query.iter_mut().zip(&key).for_each(|(q, k)| *q = k * scale / square);
+                    }
+                }
+                let expected = case.twin(&q, &cache);
+                for isa in Isa::ALL_AVAILABLE() {
+                    let found = case.attend(isa, &pool, &q, &cache);
+                    let relative = relative_error(&found, &expected);
+                    assert!(relative < 1e-3, "{isa}, fill {index}: relative {relative} in {case:?}");
+                }
+            }
         }
     }
 }

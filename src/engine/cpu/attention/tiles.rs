@@ -1,6 +1,6 @@
 //! Tiles of the cache in the form that products read: in place where they are stored so, else converted into scratch.
 
-use super::arithmetic::Arithmetic;
+use super::arithmetic::{Arithmetic, Form};
 use super::rotation::TiledRotation;
 use crate::engine::cpu::cache::{Elements, LayerCache, Q8_BLOCK, TILE};
 use crate::engine::cpu::lanes::Lanes;
@@ -56,6 +56,12 @@ impl<T> Plain<T> {
         // SAFETY: the caller's promise.
         unsafe { self.from.add((row * self.columns + column) * 2) }
     }
+
+    /// [`Stored::prefetch`]
+    #[inline(always)]
+    fn ahead<L: Lanes>(self, row: usize, column: usize) {
+        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+    }
 }
 
 impl<L: Lanes> Stored<L> for Plain<f32> {
@@ -67,7 +73,7 @@ impl<L: Lanes> Stored<L> for Plain<f32> {
 
     #[inline(always)]
     fn prefetch(self, row: usize, column: usize) {
-        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+        self.ahead::<L>(row, column);
     }
 }
 
@@ -85,7 +91,7 @@ impl<L: Lanes> Stored<L> for Plain<u16> {
 
     #[inline(always)]
     fn prefetch(self, row: usize, column: usize) {
-        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+        self.ahead::<L>(row, column);
     }
 }
 
@@ -98,7 +104,7 @@ impl<L: Lanes> Stored<L> for Plain<Bf16> {
 
     #[inline(always)]
     fn prefetch(self, row: usize, column: usize) {
-        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+        self.ahead::<L>(row, column);
     }
 }
 
@@ -122,6 +128,56 @@ impl<L: Lanes> Stored<L> for Scaled<'_> {
     #[inline(always)]
     fn prefetch(self, row: usize, column: usize) {
         prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+    }
+}
+
+/// A tile of 16-bit integers and the scales of its positions.
+#[derive(Clone, Copy)]
+struct Stepped<'a> {
+    integers: Plain<i16>,
+    /// `[TILE]`
+    scales: &'a [f32],
+    /// Keys lie side by side, values in pairs one below the other.
+    keys: bool,
+}
+
+impl<L: Lanes> Stored<L> for Stepped<'_> {
+    #[inline(always)]
+    unsafe fn load(self, row: usize, column: usize) -> L::F {
+        // SAFETY: the caller's promise; a tile has `TILE` columns of keys or `TILE / 2` rows of values.
+        unsafe {
+            let scale = if self.keys {
+                L::load_doubled(self.scales.as_ptr().add(column))
+            } else {
+                L::load_pair(self.scales.as_ptr().add(2 * row))
+            };
+            L::mul(L::load_i16(self.integers.at(row, column)), scale)
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, row: usize, column: usize) {
+        self.integers.ahead::<L>(row, column);
+    }
+}
+
+/// The integers of 16-bit keys as they are, times `factor`: their scales do not change.
+#[derive(Clone, Copy)]
+struct Integers {
+    integers: Plain<i16>,
+    factor: f32,
+}
+
+impl<L: Lanes> Stored<L> for Integers {
+    #[inline(always)]
+    unsafe fn load(self, row: usize, column: usize) -> L::F {
+        // SAFETY: the caller's promise.
+        unsafe { L::mul(L::load_i16(self.integers.at(row, column)), L::splat(self.factor)) }
+    }
+
+    #[inline(always)]
+    fn prefetch(self, row: usize, column: usize) {
+        self.integers.ahead::<L>(row, column);
     }
 }
 
@@ -234,11 +290,26 @@ impl Tiles<'_> {
         // SAFETY: the tile lies inside the cache; the scratch is the caller's promise.
         unsafe {
             match self.cache.keys() {
-                Elements::F32(all) if !A::BF16 && self.rotation.is_none() => {
+                Elements::F32(all) if A::FORM == Form::Single && self.rotation.is_none() => {
                     all[offset..].as_ptr().cast::<A::E>()
                 }
-                Elements::BF16(all) if A::BF16 && self.rotation.is_none() => {
+                Elements::BF16(all) if A::FORM == Form::Bf16 && self.rotation.is_none() => {
                     all[offset..].as_ptr().cast::<A::E>()
+                }
+                Elements::Q16 { values, scales } => {
+                    let from = Plain { from: values[offset..].as_ptr(), columns, tile: tile_len };
+                    match self.rotation {
+                        None if A::FORM == Form::Integers => from.from.cast::<A::E>(),
+                        Some(rotation) if A::FORM == Form::Integers => {
+                            let from = Integers { integers: from, factor: rotation.shrink() };
+                            self.pack_keys::<A>(from, position, scratch)
+                        }
+                        _ => {
+                            let scales = &scales[tile * TILE..][..TILE];
+                            let from = Stepped { integers: from, scales, keys: true };
+                            self.pack_keys::<A>(from, position, scratch)
+                        }
+                    }
                 }
                 Elements::F32(all) => self.pack_keys::<A>(
                     Plain { from: all[offset..].as_ptr(), columns, tile: tile_len },
@@ -294,6 +365,16 @@ impl Tiles<'_> {
         to
     }
 
+    /// Scales of the keys of a tile, `[TILE]`, and of its values, where the cache has one for each.
+    pub fn scales(&self, head: usize, position: usize) -> Option<(&[f32], &[f32])> {
+        let tile = self.cache.tile(head, position);
+        let of = |elements| match elements {
+            &Elements::Q16 { ref scales, .. } => Some(&scales[tile * TILE..][..TILE]),
+            _ => None,
+        };
+        of(self.cache.keys()).zip(of(self.cache.values()))
+    }
+
     /// Values of the tile at `position` as `[TILE / 2, lanes, 2]`: in the cache, or in `scratch`.
     ///
     /// # Safety
@@ -315,11 +396,20 @@ impl Tiles<'_> {
         // SAFETY: the tile lies inside the cache; the scratch is the caller's promise.
         unsafe {
             match self.cache.values() {
-                Elements::F32(all) if !A::BF16 && whole_pairs => {
+                Elements::F32(all) if A::FORM == Form::Single && whole_pairs => {
                     return all[offset..].as_ptr().cast::<A::E>();
                 }
-                Elements::BF16(all) if A::BF16 && whole_pairs => {
+                Elements::BF16(all) if A::FORM == Form::Bf16 && whole_pairs => {
                     return all[offset..].as_ptr().cast::<A::E>();
+                }
+                Elements::Q16 { values, scales } => {
+                    let from = Plain { from: values[offset..].as_ptr(), columns, tile: tile_len };
+                    if A::FORM == Form::Integers {
+                        // Whatever follows the last position has a weight of 0 and is a number.
+                        return from.from.cast::<A::E>();
+                    }
+                    let scales = &scales[tile * TILE..][..TILE];
+                    convert::<A>(Stepped { integers: from, scales, keys: false }, scratch, rows, columns)
                 }
                 Elements::F32(all) => convert::<A>(
                     Plain { from: all[offset..].as_ptr(), columns, tile: tile_len },

@@ -15,6 +15,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 pub use self::shape::{CacheShape, HeadRows, Q8_BLOCK, TILE};
+pub use self::write::{BEFORE_TURNING, key_step, round_to_steps};
 use self::write::{Place, Writer};
 use super::aligned::Aligned;
 use super::pool::Pool;
@@ -29,26 +30,42 @@ pub enum Elements {
     F32(Aligned<f32>),
     F16(Aligned<u16>),
     BF16(Aligned<u16>),
-    Q8_0 { values: Aligned<i8>, scales: Aligned<f32> },
+    /// One scale for each position of a head.
+    Q16 {
+        values: Aligned<i16>,
+        scales: Aligned<f32>,
+    },
+    Q8_0 {
+        values: Aligned<i8>,
+        scales: Aligned<f32>,
+    },
 }
 
 impl Elements {
-    fn zeroed(cache_type: KvType, values: usize, scales: usize) -> Self {
+    /// `values` numbers; `scales` is their number for [`KvType::Q8_0`].
+    fn zeroed(cache_type: KvType, tiles: usize, tile: usize, scales: usize) -> Self {
+        let values = tiles * tile;
         match cache_type {
             KvType::F32 => Self::F32(Aligned::zeroed(values)),
             KvType::F16 => Self::F16(Aligned::zeroed(values)),
             KvType::BF16 => Self::BF16(Aligned::zeroed(values)),
-            KvType::Q8_0 => Self::Q8_0 { values: Aligned::zeroed(values), scales: Aligned::zeroed(scales) },
+            KvType::Q16 => {
+                Self::Q16 { values: Aligned::zeroed(values), scales: Aligned::zeroed(tiles * TILE) }
+            }
+            KvType::Q8_0 => {
+                Self::Q8_0 { values: Aligned::zeroed(values), scales: Aligned::zeroed(tiles * scales) }
+            }
         }
     }
 
     #[cfg(test)]
-    /// One stored value; `scale`: its place among the scales.
-    fn get(&self, index: usize, scale: usize) -> f32 {
+    /// One stored value; its position counts from the start of the first tile, `scale` is its place among those of [`KvType::Q8_0`].
+    fn get(&self, index: usize, position: usize, scale: usize) -> f32 {
         match self {
             Self::F32(all) => all[index],
             Self::F16(all) => f16::from_bits(all[index]).to_f32(),
             Self::BF16(all) => bf16::from_bits(all[index]).to_f32(),
+            Self::Q16 { values, scales } => f32::from(values[index]) * scales[position],
             Self::Q8_0 { values, scales } => f32::from(values[index]) * scales[scale],
         }
     }
@@ -58,6 +75,7 @@ impl Elements {
             Self::F32(all) => Writer::F32(all.as_mut_ptr()),
             Self::F16(all) => Writer::F16(all.as_mut_ptr()),
             Self::BF16(all) => Writer::BF16(all.as_mut_ptr()),
+            Self::Q16 { values, scales } => Writer::Q16(values.as_mut_ptr(), scales.as_mut_ptr()),
             Self::Q8_0 { values, scales } => Writer::Q8_0(values.as_mut_ptr(), scales.as_mut_ptr()),
         }
     }
@@ -77,8 +95,8 @@ impl LayerCache {
     /// An empty cache; memory is that of whole tiles.
     pub fn new(shape: CacheShape, capacity: usize, cache_type: KvType) -> Self {
         let tiles = shape.n_kv_heads * capacity.div_ceil(TILE);
-        let keys = Elements::zeroed(cache_type, tiles * shape.key_tile(), tiles * shape.key_scales());
-        let values = Elements::zeroed(cache_type, tiles * shape.value_tile(), tiles * shape.value_scales());
+        let keys = Elements::zeroed(cache_type, tiles, shape.key_tile(), shape.key_scales());
+        let values = Elements::zeroed(cache_type, tiles, shape.value_tile(), shape.value_scales());
         Self { shape, capacity, order: shape.key_order(), keys, values }
     }
 
@@ -88,6 +106,7 @@ impl LayerCache {
         let tile = match cache_type {
             KvType::F32 => 4 * values,
             KvType::F16 | KvType::BF16 => 2 * values,
+            KvType::Q16 => 2 * values + 4 * 2 * TILE,
             KvType::Q8_0 => values + 4 * (shape.key_scales() + shape.value_scales()),
         };
         tile.saturating_mul(shape.n_kv_heads).saturating_mul(capacity.div_ceil(TILE))
@@ -102,6 +121,7 @@ impl LayerCache {
             Elements::F32(_) => KvType::F32,
             Elements::F16(_) => KvType::F16,
             Elements::BF16(_) => KvType::BF16,
+            Elements::Q16 { .. } => KvType::Q16,
             Elements::Q8_0 { .. } => KvType::Q8_0,
         }
     }
@@ -182,7 +202,7 @@ impl LayerCache {
         for (place, &lane) in self.order.iter().enumerate() {
             let index = tile * self.shape.key_tile() + (place / 2 * TILE + key) * 2 + place % 2;
             let scale = tile * self.shape.key_scales() + place / Q8_BLOCK * TILE + key;
-            out[lane] = self.keys.get(index, scale);
+            out[lane] = self.keys.get(index, tile * TILE + key, scale);
         }
     }
 
@@ -194,7 +214,7 @@ impl LayerCache {
         for (lane, value) in out.iter_mut().enumerate() {
             let index = tile * self.shape.value_tile() + (key / 2 * lanes + lane) * 2 + key % 2;
             let scale = tile * self.shape.value_scales() + (key / 2 * blocks + lane / Q8_BLOCK) * 2 + key % 2;
-            *value = self.values.get(index, scale);
+            *value = self.values.get(index, tile * TILE + key, scale);
         }
     }
 }

@@ -25,8 +25,13 @@ fn what_is_appended_comes_back_in_the_order_of_the_model() {
                     (HeadRows::by_head(&k, tokens, head_dim), HeadRows::by_head(&v, tokens, head_dim));
                 cache.append(&pool, start, k, v).unwrap();
                 for (head, token) in (0..2).flat_map(|head| (0..tokens).map(move |token| (head, token))) {
-                    // One 127th of the largest value of a block, halved by rounding; others hold these numbers.
-                    let allowed = if cache_type == KvType::Q8_0 { 6.0 / 254.0 * 1.01 } else { 0.0 };
+                    // Half a step: a 127th of the largest value of a block, or a 46,300th of the norm of a key (at most
+                    // 6 times the root of 80); others hold these numbers.
+                    let allowed = match cache_type {
+                        KvType::Q8_0 => 6.0 / 254.0 * 1.01,
+                        KvType::Q16 => 6.0 * 9.0 / 92_600.0,
+                        _ => 0.0,
+                    };
                     let close = |a: &[f32], b: &[f32]| a.iter().zip(b).all(|(a, b)| (a - b).abs() <= allowed);
                     cache.key(head, start + token, &mut out);
                     assert!(close(&out, k.row(head, token, head_dim)), "{cache_type:?} {shape:?}");
@@ -59,6 +64,7 @@ fn sizes_are_those_of_whole_tiles() {
     let shape = CacheShape { n_kv_heads: 3, head_dim: 64, rotary_dim: 64, pairing: Pairing::HalfSplit };
     assert_eq!(LayerCache::size_bytes(&shape, 8192, KvType::F32), 3 * 8192 * 64 * 2 * 4);
     assert_eq!(LayerCache::size_bytes(&shape, 8191, KvType::BF16), 3 * 8192 * 64 * 2 * 2);
+    assert_eq!(LayerCache::size_bytes(&shape, 8192, KvType::Q16), 3 * 8192 * 2 * (64 * 2 + 4));
     assert_eq!(LayerCache::size_bytes(&shape, 8192, KvType::Q8_0), 3 * 8192 * 64 * 2 * 36 / 32);
 }
 

@@ -9,6 +9,22 @@ use half::slice::HalfFloatSliceExt;
 
 use super::shape::{CacheShape, HeadRows, Q8_BLOCK, TILE};
 
+/// Euclidean norm of a key or query in 16-bit integers before they are rounded, at most: a product of two stays below
+/// 2^31, and so does every part of its sum (Cauchy and Schwarz), whatever the number of lanes up to 4096.
+const KEY_NORM: f32 = 46_300.0;
+
+/// The largest of these integers.
+const LARGEST_KEY: f32 = 32_767.0;
+
+/// What the integers of a key are multiplied by before they turn: a pair may then lie along one of its lanes.
+pub const BEFORE_TURNING: f32 = LARGEST_KEY / KEY_NORM;
+
+/// The largest of the 16-bit integers of a value: sums over keys with weights that add up to 2^17 fit 32 bits.
+const LARGEST_VALUE: f32 = 16_383.0;
+
+/// Adding 1.5 * 2^23 leaves a whole number, rounded to even, in the low bits.
+const ROUND: f32 = 12_582_912.0;
+
 /// Positions of one tile that an append fills.
 pub(super) struct Place {
     /// Counted over all heads.
@@ -25,6 +41,7 @@ pub(super) enum Writer {
     F32(*mut f32),
     F16(*mut u16),
     BF16(*mut u16),
+    Q16(*mut i16, *mut f32),
     Q8_0(*mut i8, *mut f32),
 }
 
@@ -48,6 +65,9 @@ impl Writer {
                 Self::BF16(to) => {
                     keys(to.add(tile), place, order, rows, |_, from, to| round_to_bf16(from, to))
                 }
+                Self::Q16(to, all) => keys(to.add(tile), place, order, rows, |position, from, to| {
+                    *all.add(place.tile * TILE + position % TILE) = round_to_steps(from, to, key_step(from));
+                }),
                 Self::Q8_0(to, all) => keys(to.add(tile), place, order, rows, |position, from, to| {
                     round_to_q8(from, to, |block| all.add(scales + block * TILE + position % TILE));
                 }),
@@ -72,6 +92,10 @@ impl Writer {
                 Self::BF16(to) => {
                     values(to.add(tile), shape, place, rows, |_, from, to| round_to_bf16(from, to));
                 }
+                Self::Q16(to, all) => values(to.add(tile), shape, place, rows, |position, from, to| {
+                    let step = largest(from) / LARGEST_VALUE;
+                    *all.add(place.tile * TILE + position % TILE) = round_to_steps(from, to, step);
+                }),
                 Self::Q8_0(to, all) => values(to.add(tile), shape, place, rows, |position, from, to| {
                     let key = position % TILE;
                     round_to_q8(from, to, |block| all.add(scales + (key / 2 * blocks + block) * 2 + key % 2));
@@ -152,6 +176,39 @@ fn round_to_bf16(from: &[f32], to: &mut [u16]) {
     }
 }
 
+/// The largest magnitude; not a number where one of the values is none.
+fn largest(values: &[f32]) -> f32 {
+    // Bits of positive floats are ordered as their values, with NaN above infinity.
+    values.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().map_or(0.0, f32::from_bits)
+}
+
+/// What the lanes of a key or query are rounded to multiples of, as 16-bit integers; not a number where one of them is none.
+pub fn key_step(lanes: &[f32]) -> f32 {
+    const SUMS: usize = 16;
+    let mut sums = [0.0f32; SUMS];
+    for chunk in lanes.chunks(SUMS) {
+        for (sum, x) in sums.iter_mut().zip(chunk) {
+            *sum += x * x;
+        }
+    }
+    let (by_norm, by_largest) = (sums.iter().sum::<f32>().sqrt() / KEY_NORM, largest(lanes) / LARGEST_KEY);
+    if by_norm < by_largest { by_largest } else { by_norm }
+}
+
+/// Rounds to multiples of `step` and returns it: 0 and zeros where it is too small to divide by, not a number where it
+/// is not finite, so that the loss shows.
+pub fn round_to_steps(from: &[f32], to: &mut [i16], step: f32) -> f32 {
+    if step < f32::MIN_POSITIVE {
+        to.fill(0);
+        return 0.0;
+    }
+    let inverse = 1.0 / step;
+    for (x, to) in from.iter().zip(to) {
+        *to = (x * inverse + ROUND).to_bits() as i16;
+    }
+    if step.is_finite() { step } else { f32::NAN }
+}
+
 /// 127 steps up to the largest value of each block; `scale(block)` is where the size of a step goes. A block with a
 /// value that is not finite gets a scale that is not a number, so that the loss shows.
 ///
@@ -159,12 +216,9 @@ fn round_to_bf16(from: &[f32], to: &mut [u16]) {
 /// `scale` gives addresses that may be written.
 #[inline(always)]
 unsafe fn round_to_q8(from: &[f32], to: &mut [i8], scale: impl Fn(usize) -> *mut f32) {
-    /// Adding 1.5 * 2^23 leaves a whole number, rounded to even, in the low bits.
-    const ROUND: f32 = 12_582_912.0;
     let blocks = from.chunks(Q8_BLOCK).zip(to.chunks_mut(Q8_BLOCK)).enumerate();
     for (block, (from, to)) in blocks {
-        // Bits of positive floats are ordered as their values, with NaN above infinity.
-        let largest = from.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().map_or(0.0, f32::from_bits);
+        let largest = largest(from);
         let step = if largest.is_finite() { largest / 127.0 } else { f32::NAN };
         let inverse = if step > 0.0 { 1.0 / step } else { 0.0 };
         // SAFETY: the caller's promise.

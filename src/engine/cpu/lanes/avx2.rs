@@ -80,6 +80,11 @@ unsafe impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn load_i16(from: *const i16) -> __m256 {
+        _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(from.cast())))
+    }
+
+    #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> __m256 {
         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from.cast())))
     }

@@ -75,6 +75,11 @@ unsafe impl Lanes for Avx512 {
     }
 
     #[inline(always)]
+    unsafe fn load_i16(from: *const i16) -> __m512 {
+        _mm512_cvtepi32_ps(_mm512_cvtepi16_epi32(_mm256_loadu_si256(from.cast())))
+    }
+
+    #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> __m512 {
         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))
     }

@@ -49,6 +49,8 @@ pub unsafe trait Lanes: Copy + 'static {
     /// `N` bfloat16 values.
     unsafe fn load_bf16(from: *const u16) -> Self::F;
     /// `N` integers.
+    unsafe fn load_i16(from: *const i16) -> Self::F;
+    /// `N` integers.
     unsafe fn load_i8(from: *const i8) -> Self::F;
 
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;

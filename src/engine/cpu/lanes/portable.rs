@@ -82,6 +82,12 @@ unsafe impl Lanes for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_i16(from: *const i16) -> F {
+        // SAFETY: `N` values are readable.
+        each(|i| f32::from(unsafe { from.add(i).read() }))
+    }
+
+    #[inline(always)]
     unsafe fn load_i8(from: *const i8) -> F {
         // SAFETY: `N` values are readable.
         each(|i| f32::from(unsafe { from.add(i).read() }))
