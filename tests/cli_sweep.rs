@@ -188,7 +188,7 @@ fn files_that_are_no_sweep_are_refused_and_stay() {
     let whole = uninterrupted(dir.path());
     let text = fs::read_to_string(&whole).unwrap();
     let first = text.lines().next().unwrap();
-    fs::write(&path, format!("{}\n", first.replace("\"kv_type\":\"f32\"", "\"kv_type\":\"f16\""))).unwrap();
+    fs::write(&path, format!("{}\n", first.replace("\"kv_type\":\"q16\"", "\"kv_type\":\"f16\""))).unwrap();
     let (_, message) = failure(&arguments);
     assert!(message.contains("line 1 of") && message.contains("does not belong to its inputs"), "{message}");
     // A line that a kill cut off is measured again.

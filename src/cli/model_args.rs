@@ -13,7 +13,7 @@ use crate::checkpoint::tokenizer::Tokenizer;
 use crate::checkpoint::{Checkpoint, ModelRef, OpenOptions};
 use crate::demo;
 use crate::engine::KvType;
-use crate::model::load::{LoadOptions, load};
+use crate::model::load::{LoadOptions, default_kv_type, load};
 use crate::model::memory::MemoryPlan;
 use crate::model::{DecoderOptions, LanguageModel, ModelConfig};
 use crate::named::Named;
@@ -38,9 +38,10 @@ pub struct ModelArgs {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct MemoryArgs {
-    /// Number format of cached keys and values: f32, f16, bf16 or (engine cpu) q8_0
-    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = KvType::parse)]
-    pub kv_type: KvType,
+    /// Number format of cached keys and values: f32, f16, bf16 or (engine cpu) q16, q8_0
+    /// [default: q16, 16-bit integers with a scale for each key and value; f32 for f32 weights and the engine candle]
+    #[arg(long, value_name = "TYPE", value_parser = KvType::parse)]
+    kv_type: Option<KvType>,
     /// Tokens that go through the layers together
     #[arg(long, value_name = "TOKENS", default_value_t = DecoderOptions::DEFAULT_PREFILL_CHUNK, value_parser = parse_length)]
     pub prefill_chunk: usize,
@@ -69,6 +70,7 @@ pub struct ReadyModel<'a> {
     pub model: Box<dyn LanguageModel + 'a>,
     pub warnings: Vec<String>,
     pub load_s: f64,
+    pub kv_type: KvType,
 }
 
 impl ModelArgs {
@@ -140,8 +142,28 @@ impl OpenModel {
         context: usize,
         global: &Context,
     ) -> MemoryPlan {
-        let options = load_options(args, global);
+        let options = self.load_options(args, global);
         MemoryPlan::new(&self.checkpoint, &self.config, &rope.spec, &options, context)
+    }
+
+    fn load_options(&self, (rope, memory): (&RopeArgs, &MemoryArgs), context: &Context) -> LoadOptions {
+        let mut options = LoadOptions {
+            engine: context.engine,
+            device: context.device,
+            threads: context.threads,
+            isa: context.isa,
+            activations: context.activations,
+            weights: None,
+            decoder: DecoderOptions {
+                prefill_chunk: memory.prefill_chunk,
+                dynamic: rope.dynamic,
+                ..DecoderOptions::default()
+            },
+            cancel: None,
+        };
+        let unasked = || default_kv_type(options.resolved_engine(), &self.checkpoint);
+        options.decoder.kv_type = memory.kv_type.unwrap_or_else(unasked);
+        options
     }
 
     /// Reads the weights, for contexts of at most `length` tokens, `known`: warnings of the command, said first.
@@ -173,7 +195,7 @@ impl OpenModel {
         context.warn(&warnings);
         let started = Instant::now();
         let cancel = Some(interrupt::cancel()?);
-        let options = LoadOptions { cancel, ..load_options(args, context) };
+        let options = LoadOptions { cancel, ..self.load_options(args, context) };
         let loaded = load(&self.checkpoint, self.config.clone(), rope, &options)?;
         context.warn(&loaded.warnings);
         warnings.extend(loaded.warnings);
@@ -183,7 +205,7 @@ impl OpenModel {
             let size = format_size(memory.total_bytes());
             format!("{engine}; loaded in {load_s:.2} s; {size} for {length} tokens")
         });
-        Ok(ReadyModel { model: loaded.model, warnings, load_s })
+        Ok(ReadyModel { model: loaded.model, warnings, load_s, kv_type: options.decoder.kv_type })
     }
 
     /// `model` of the JSON result.
@@ -210,28 +232,10 @@ impl ReadyModel<'_> {
             "name": self.model.engine(),
             "device": context.device.to_string(),
             "threads": context.threads,
-            "kv_type": memory.kv_type.name(),
+            "kv_type": self.kv_type.name(),
             "prefill_chunk": memory.prefill_chunk,
             "dynamic": rope.dynamic.name(),
         })
-    }
-}
-
-fn load_options(args: (&RopeArgs, &MemoryArgs), context: &Context) -> LoadOptions {
-    let (rope, memory) = args;
-    LoadOptions {
-        engine: context.engine,
-        device: context.device,
-        threads: context.threads,
-        isa: context.isa,
-        activations: context.activations,
-        weights: None,
-        decoder: DecoderOptions {
-            kv_type: memory.kv_type,
-            prefill_chunk: memory.prefill_chunk,
-            dynamic: rope.dynamic,
-        },
-        cancel: None,
     }
 }
 

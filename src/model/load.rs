@@ -5,11 +5,12 @@ use super::weights::assemble;
 use super::{Decoder, DecoderOptions, LanguageModel, ModelConfig, ModelError};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::rope::RopeSettings;
-use crate::engine::EngineError;
+use crate::checkpoint::tensor::{TensorType, TensorView};
 use crate::engine::candle::{CandleEngine, DeviceName, WeightFormat};
 use crate::engine::cpu::CpuEngine;
 use crate::engine::cpu::isa::Isa;
 use crate::engine::cpu::matrix::Activations;
+use crate::engine::{EngineError, KvType};
 use crate::named::Named;
 
 /// What computes.
@@ -63,6 +64,16 @@ impl LoadOptions {
             (EngineName::Auto, _) => EngineName::Candle,
             (named, _) => named,
         }
+    }
+}
+
+/// The format of the cache where none is asked for: 16-bit integers on the engine `cpu`, which rounds activations for all
+/// weights but f32; otherwise f32.
+pub fn default_kv_type(engine: EngineName, checkpoint: &Checkpoint) -> KvType {
+    let rounds = |view: TensorView<'_>| view.shape.len() > 1 && view.dtype != TensorType::F32;
+    match engine {
+        EngineName::Cpu if checkpoint.views().any(rounds) => KvType::Q16,
+        _ => KvType::F32,
     }
 }
 

@@ -242,7 +242,7 @@ fn common_inputs(
         "model_sha256": fingerprint(&files, &parts)?,
         "engine": engine,
         "device": context.device.to_string(),
-        "kv_type": args.memory.kv_type.name(),
+        "kv_type": ready.kv_type.name(),
         "prefill_chunk": args.memory.prefill_chunk,
         "dynamic": args.rope.dynamic.name(),
         "seed": context.seed,
