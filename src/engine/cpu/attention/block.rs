@@ -259,7 +259,7 @@ pub unsafe fn pack_queries<A: Arithmetic>(
     // Softmax of x is that of powers of two of x * log2(e).
     let factor = problem.scale * lanes::exp::LOG2_E;
     values.fill(0.0);
-    for row in 0..rows {
+    for (row, scale) in scales[..rows].iter_mut().enumerate() {
         let first = row / A::MAX_ROWS * A::MAX_ROWS;
         let count = A::MAX_ROWS.min(rows - first);
         let query =
@@ -269,7 +269,7 @@ pub unsafe fn pack_queries<A: Arithmetic>(
         }
         // SAFETY: `values` and `packed` are whole vectors; groups before this one took `first * pairs * 2` elements.
         unsafe {
-            scales[row] = A::pack_query(packed, values) / shrink;
+            *scale = A::pack_query(packed, values) / shrink;
             let to = to.add(first * pairs * 2 + (row - first) * 2).cast::<[A::E; 2]>();
             let from = packed.cast::<[A::E; 2]>();
             for pair in 0..pairs {

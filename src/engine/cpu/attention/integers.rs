@@ -76,14 +76,13 @@ unsafe fn steps(sums: *const f32, rows: usize) -> ([f32; 8], [f32; 8]) {
     let (mut step, mut inverse) = ([0.0; 8], [0.0; 8]);
     // SAFETY: the caller's promise.
     unsafe {
-        let mut parts = [[_mm256_setzero_ps(); 8]; 2];
-        for row in 0..rows {
-            parts[0][row] = _mm256_loadu_ps(sums.add(row * 16));
-            parts[1][row] = _mm256_loadu_ps(sums.add(row * 16 + 8));
+        let (mut all, mut largest) = ([_mm256_setzero_ps(); 8], [_mm256_setzero_ps(); 8]);
+        for (row, (all, largest)) in all.iter_mut().zip(&mut largest).take(rows).enumerate() {
+            *all = _mm256_loadu_ps(sums.add(row * 16));
+            *largest = _mm256_loadu_ps(sums.add(row * 16 + 8));
         }
-        let by_sum = _mm256_mul_ps(reduce!(parts[0], _mm256_add_ps), _mm256_set1_ps(1.0 / WEIGHTS));
-        let by_largest =
-            _mm256_mul_ps(reduce!(parts[1], _mm256_max_ps), _mm256_set1_ps(1.0 / LARGEST_WEIGHT));
+        let by_sum = _mm256_mul_ps(reduce!(all, _mm256_add_ps), _mm256_set1_ps(1.0 / WEIGHTS));
+        let by_largest = _mm256_mul_ps(reduce!(largest, _mm256_max_ps), _mm256_set1_ps(1.0 / LARGEST_WEIGHT));
         // The second operand comes through where one is not a number: the sum, when a weight is none.
         let steps = _mm256_max_ps(by_largest, by_sum);
         // Less would be lost beside the weights of any other tile, and cannot be divided by.
@@ -231,5 +230,45 @@ unsafe impl Arithmetic for Integers {
             None => mixed,
         };
         _mm256_fmadd_ps(sums, _mm256_set1_ps(scale), mixed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::cpu::isa::Isa;
+
+    /// # Safety
+    /// AVX2 and FMA.
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn powers(x: [f32; 8]) -> [f32; 8] {
+        let mut y = [0.0; 8];
+        // SAFETY: eight values each.
+        unsafe { _mm256_storeu_ps(y.as_mut_ptr(), exp2(_mm256_loadu_ps(x.as_ptr()))) };
+        y
+    }
+
+    #[test]
+    fn powers_of_two_keep_their_stated_error() {
+        if Isa::detect() < Isa::Avx2Fma {
+            return;
+        }
+        let mut worst = 0.0f64;
+        for step in 0..1 << 17 {
+            let x =
+                std::array::from_fn(|lane| -126.0 + (step * 8 + lane) as f32 * (166.0 / (1 << 20) as f32));
+            // SAFETY: the CPU was asked.
+            let y = unsafe { powers(x) };
+            for (x, y) in x.into_iter().zip(y) {
+                worst = worst.max((f64::from(y) / f64::from(x).exp2() - 1.0).abs());
+            }
+        }
+        assert!(worst <= 3e-6, "{worst}");
+        let nan = f32::NAN;
+        // SAFETY: as above.
+        let ends = unsafe { powers([0.0, -1.0, 3.0, -126.0, -500.0, f32::NEG_INFINITY, nan, f32::INFINITY]) };
+        let least = f32::MIN_POSITIVE;
+        assert_eq!(ends[..6], [1.0, 0.5, 8.0, least, least, least]);
+        assert!(ends[6].is_nan() && ends[7].is_nan());
     }
 }

@@ -12,7 +12,9 @@ mod block;
 mod integers;
 mod kernel;
 mod rotation;
+mod softmax;
 mod statistics;
+mod stored;
 mod tiles;
 
 use std::sync::{Mutex, PoisonError};

@@ -17,7 +17,8 @@ use std::sync::{Mutex, PoisonError};
 
 use super::arithmetic::{Pairs, Single};
 use super::block::{Block, pack_queries, row_len, seen};
-use super::kernel::{HEADROOM, Products, STEP_ROWS, score};
+use super::kernel::{Products, score};
+use super::softmax::HEADROOM;
 use super::{Problem, tokens_per_block};
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::cache::TILE;
@@ -26,6 +27,9 @@ use crate::engine::cpu::lanes::{self, Lanes, on_lanes};
 use crate::engine::cpu::pool::Pool;
 use crate::engine::cpu::shared::SharedMut;
 use crate::engine::probe::{AttentionProbe, AttentionRow, AttentionRows};
+
+/// Rows at most that one pass keeps in registers, over all instruction sets.
+const ROWS: usize = 6;
 
 /// Takes the place of scores of keys that a row does not see: far below any score, but a number, because a weight of 0
 /// is multiplied by it.
@@ -75,7 +79,7 @@ struct Scratch {
     query_scales: Vec<f32>,
     /// `[pairs, TILE, 2]`
     keys: Aligned<f32>,
-    /// `[STEP_ROWS, TILE]`
+    /// `[ROWS, TILE]`
     scores: Aligned<f32>,
     sums: Vec<Sums>,
     /// `[rows, n_buckets]`
@@ -90,7 +94,7 @@ impl Scratch {
         self.q.reserve(shape.key_pairs() * 2 * rows);
         self.query_scales.resize(rows, 0.0);
         self.keys.reserve(shape.key_tile());
-        self.scores.reserve(STEP_ROWS * TILE);
+        self.scores.reserve(ROWS * TILE);
         self.sums.clear();
         self.sums.resize(rows, NOTHING);
         self.mass.clear();
@@ -197,7 +201,7 @@ unsafe fn sum_block_on<L: Lanes>(
             let k = problem.tiles.keys::<Single<L>>(block.kv_head, tile, scratch.keys.as_mut_ptr());
             for first in (0..rows).step_by(most) {
                 let count = most.min(rows - first);
-                let seen: [_; STEP_ROWS] = seen(problem, block, first..first + count, tile);
+                let seen: [_; ROWS] = seen(problem, block, first..first + count, tile);
                 let end = seen[..count].iter().map(|seen| seen.1).max().unwrap_or(0);
                 let q = scratch.q.as_ptr().add(first * pairs * 2);
                 score(

@@ -2,193 +2,9 @@
 
 use super::arithmetic::{Arithmetic, Form};
 use super::rotation::TiledRotation;
-use crate::engine::cpu::cache::{Elements, LayerCache, Q8_BLOCK, TILE};
+use super::stored::{Bf16, Integers, Plain, Scaled, Stepped, Stored};
+use crate::engine::cpu::cache::{Elements, LayerCache, TILE};
 use crate::engine::cpu::lanes::Lanes;
-
-/// A stored tile `[rows, columns, 2]`, read as f32.
-trait Stored<L: Lanes>: Copy {
-    /// `N / 2` pairs from `(row, column)` on.
-    ///
-    /// # Safety
-    /// They lie inside the tile; the instruction set of `L`.
-    unsafe fn load(self, row: usize, column: usize) -> L::F;
-    /// Asks for the cache lines of `N` pairs from `(row, column)` on, one tile further.
-    fn prefetch(self, row: usize, column: usize);
-}
-
-/// A tile of plain numbers `[rows, columns, 2]`.
-struct Plain<T> {
-    from: *const T,
-    columns: usize,
-    /// Elements of a tile.
-    tile: usize,
-}
-
-/// A tile of integers and its scales.
-struct Scaled<'a> {
-    from: *const i8,
-    scales: &'a [f32],
-    columns: usize,
-    /// Elements of a tile.
-    tile: usize,
-    /// Keys share scales down the rows, values along them.
-    keys: bool,
-}
-
-impl<T> Clone for Plain<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<T> Copy for Plain<T> {}
-impl Clone for Scaled<'_> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl Copy for Scaled<'_> {}
-
-impl<T> Plain<T> {
-    /// # Safety
-    /// `(row, column)` lies inside the tile.
-    #[inline(always)]
-    unsafe fn at(self, row: usize, column: usize) -> *const T {
-        // SAFETY: the caller's promise.
-        unsafe { self.from.add((row * self.columns + column) * 2) }
-    }
-
-    /// [`Stored::prefetch`]
-    #[inline(always)]
-    fn ahead<L: Lanes>(self, row: usize, column: usize) {
-        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
-    }
-}
-
-impl<L: Lanes> Stored<L> for Plain<f32> {
-    #[inline(always)]
-    unsafe fn load(self, row: usize, column: usize) -> L::F {
-        // SAFETY: the caller's promise.
-        unsafe { L::load(self.at(row, column)) }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, row: usize, column: usize) {
-        self.ahead::<L>(row, column);
-    }
-}
-
-/// bfloat16 in [`Plain`]; plain `u16` is half precision.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Bf16(#[allow(dead_code)] u16);
-
-impl<L: Lanes> Stored<L> for Plain<u16> {
-    #[inline(always)]
-    unsafe fn load(self, row: usize, column: usize) -> L::F {
-        // SAFETY: the caller's promise.
-        unsafe { L::load_f16(self.at(row, column)) }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, row: usize, column: usize) {
-        self.ahead::<L>(row, column);
-    }
-}
-
-impl<L: Lanes> Stored<L> for Plain<Bf16> {
-    #[inline(always)]
-    unsafe fn load(self, row: usize, column: usize) -> L::F {
-        // SAFETY: the caller's promise.
-        unsafe { L::load_bf16(self.at(row, column).cast()) }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, row: usize, column: usize) {
-        self.ahead::<L>(row, column);
-    }
-}
-
-impl<L: Lanes> Stored<L> for Scaled<'_> {
-    #[inline(always)]
-    unsafe fn load(self, row: usize, column: usize) -> L::F {
-        // SAFETY: the caller's promise; a block of scales spans `Q8_BLOCK` lanes: that many columns of values or half
-        // as many pairs of keys, and vectors of `N / 2 <= 8` columns do not cross blocks.
-        unsafe {
-            let x = L::load_i8(self.from.add((row * self.columns + column) * 2));
-            let scale = if self.keys {
-                L::load_doubled(self.scales.as_ptr().add(row / (Q8_BLOCK / 2) * self.columns + column))
-            } else {
-                let blocks = self.columns.div_ceil(Q8_BLOCK);
-                L::load_pair(self.scales.as_ptr().add((row * blocks + column / Q8_BLOCK) * 2))
-            };
-            L::mul(x, scale)
-        }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, row: usize, column: usize) {
-        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
-    }
-}
-
-/// A tile of 16-bit integers and the scales of its positions.
-#[derive(Clone, Copy)]
-struct Stepped<'a> {
-    integers: Plain<i16>,
-    /// `[TILE]`
-    scales: &'a [f32],
-    /// Keys lie side by side, values in pairs one below the other.
-    keys: bool,
-}
-
-impl<L: Lanes> Stored<L> for Stepped<'_> {
-    #[inline(always)]
-    unsafe fn load(self, row: usize, column: usize) -> L::F {
-        // SAFETY: the caller's promise; a tile has `TILE` columns of keys or `TILE / 2` rows of values.
-        unsafe {
-            let scale = if self.keys {
-                L::load_doubled(self.scales.as_ptr().add(column))
-            } else {
-                L::load_pair(self.scales.as_ptr().add(2 * row))
-            };
-            L::mul(L::load_i16(self.integers.at(row, column)), scale)
-        }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, row: usize, column: usize) {
-        self.integers.ahead::<L>(row, column);
-    }
-}
-
-/// The integers of 16-bit keys as they are, times `factor`: their scales do not change.
-#[derive(Clone, Copy)]
-struct Integers {
-    integers: Plain<i16>,
-    factor: f32,
-}
-
-impl<L: Lanes> Stored<L> for Integers {
-    #[inline(always)]
-    unsafe fn load(self, row: usize, column: usize) -> L::F {
-        // SAFETY: the caller's promise.
-        unsafe { L::mul(L::load_i16(self.integers.at(row, column)), L::splat(self.factor)) }
-    }
-
-    #[inline(always)]
-    fn prefetch(self, row: usize, column: usize) {
-        self.integers.ahead::<L>(row, column);
-    }
-}
-
-/// Asks for the cache lines of `2 * N` elements.
-#[inline(always)]
-fn prefetch<L: Lanes, T>(at: *const T) {
-    L::prefetch(at);
-    if 2 * L::N * size_of::<T>() > 64 {
-        L::prefetch(at.wrapping_add(L::N));
-    }
-}
 
 /// # Safety
 /// `to`: room for `[rows, columns, 2]`, `columns` a multiple of `N`; the tile has as many; the instruction set of `A`.
@@ -271,7 +87,7 @@ pub struct Tiles<'a> {
     pub end: usize,
 }
 
-impl Tiles<'_> {
+impl<'a> Tiles<'a> {
     /// Keys of the tile at `position` as `[pairs, TILE, 2]`: in the cache, or in `scratch`.
     ///
     /// # Safety
@@ -366,10 +182,10 @@ impl Tiles<'_> {
     }
 
     /// Scales of the keys of a tile, `[TILE]`, and of its values, where the cache has one for each.
-    pub fn scales(&self, head: usize, position: usize) -> Option<(&[f32], &[f32])> {
+    pub fn scales(&self, head: usize, position: usize) -> Option<(&'a [f32], &'a [f32])> {
         let tile = self.cache.tile(head, position);
-        let of = |elements| match elements {
-            &Elements::Q16 { ref scales, .. } => Some(&scales[tile * TILE..][..TILE]),
+        let of = |elements: &'a Elements| match elements {
+            Elements::Q16 { scales, .. } => Some(&scales[tile * TILE..][..TILE]),
             _ => None,
         };
         of(self.cache.keys()).zip(of(self.cache.values()))
