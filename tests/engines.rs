@@ -102,7 +102,7 @@ fn narrow_caches_stay_close() {
 }
 
 /// The cache that models with rounded weights get: on every architecture, in chunks of every kind, also when keys are
-/// turned as they are read. Divergence is against an f32 cache; the results of two chunk sizes differ by less.
+/// turned as they are read.
 #[test]
 fn caches_of_16_bit_integers_agree() {
     let turned = json!({"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0});

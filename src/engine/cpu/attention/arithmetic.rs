@@ -84,8 +84,9 @@ pub struct ScoredRow<A: Pairs> {
 /// As [`Pairs`].
 #[allow(clippy::missing_safety_doc)]
 pub unsafe trait Arithmetic: Pairs {
-    /// `Lanes::N` scores from the sums of [`Pairs::PARTS`] vectors, with the scales of their keys and of the query.
-    unsafe fn scores(sums: [Self::Acc; 2], keys: *const f32, query: f32) -> <Self::L as Lanes>::F;
+    /// `Lanes::N` scores from the sums of [`Pairs::PARTS`] vectors, with the scales of their keys and of the query, which
+    /// floats do not look at.
+    unsafe fn scores(sums: [Self::Acc; 2], keys: *const f32, query: *const f32) -> <Self::L as Lanes>::F;
     /// Packs a query, whole pairs of vectors, and returns its scale.
     unsafe fn pack_query(to: *mut Self::E, values: &[f32]) -> f32;
     /// Turns scores into weights. Returns `total` with their sum added.
@@ -122,7 +123,7 @@ pub unsafe trait Floats: Pairs<Acc = <<Self as Pairs>::L as Lanes>::F> {
 #[allow(unsafe_op_in_unsafe_fn)]
 unsafe impl<A: Floats> Arithmetic for A {
     #[inline(always)]
-    unsafe fn scores(sums: [A::Acc; 2], _keys: *const f32, _query: f32) -> A::Acc {
+    unsafe fn scores(sums: [A::Acc; 2], _keys: *const f32, _query: *const f32) -> A::Acc {
         A::join(sums[0], sums[1])
     }
 

@@ -1,7 +1,7 @@
 //! Attention in 16-bit integers, exact up to the rounding of what enters a product (AVX2).
 //!
 //! - Queries and keys are rounded to steps of 1/46300 of their norm (or 1/32767 of their largest lane): by Cauchy and
-//!   Schwarz their product and every part of its sum stay below 2^31, whatever the number of lanes.
+//!   Schwarz their product and every part of its sum stay below 2^31, for heads of up to 4096 lanes.
 //! - Values are rounded to steps of 1/16383 of the largest one of their position. That step goes into the weight: what is
 //!   rounded is weight times step. The integers of a row in a tile add up to at most 2^17 (and each fits 16 bits), so sums
 //!   stay below 2^31.
@@ -180,8 +180,8 @@ unsafe fn weigh_keys<const PARTLY: bool>(
 #[allow(unsafe_op_in_unsafe_fn)]
 unsafe impl Arithmetic for Integers {
     #[inline(always)]
-    unsafe fn scores(sums: [__m256i; 2], keys: *const f32, query: f32) -> __m256 {
-        let scale = _mm256_mul_ps(_mm256_loadu_ps(keys), _mm256_set1_ps(query));
+    unsafe fn scores(sums: [__m256i; 2], keys: *const f32, query: *const f32) -> __m256 {
+        let scale = _mm256_mul_ps(_mm256_loadu_ps(keys), _mm256_set1_ps(*query));
         _mm256_mul_ps(_mm256_cvtepi32_ps(sums[0]), scale)
     }
 

@@ -10,21 +10,24 @@
 //!
 //! 1. Queries carry the scale of the scores times log2(e), so the softmax needs powers of two only.
 //! 2. `base` need not be the maximum, only near it: it moves when a score is more than
-//!    [`HEADROOM`](super::softmax::HEADROOM) above it. That
-//!    almost always happens once per row, in its first tile, so the common case needs no maximum across lanes.
+//!    [`HEADROOM`](super::softmax::HEADROOM) above it. That almost always happens once per row, in its first tile, so the
+//!    common case needs no maximum across lanes.
 //! 3. `base` is an integer: moving it multiplies by a power of two, which is exact, and weights round to bfloat16 in
 //!    the same way whatever it is. Results depend on the order of keys only, not on how queries are grouped.
 
-use super::arithmetic::{Arithmetic, Form};
+use super::arithmetic::Arithmetic;
 use super::softmax::{Softmax, softmax};
 use crate::engine::cpu::cache::TILE;
 use crate::engine::cpu::lanes::Lanes;
 
+/// Rows at most that one pass keeps in registers, over all instruction sets.
+pub const ROWS: usize = 6;
+
 /// Groups of rows at most in one step, over all instruction sets.
-pub const GROUPS: usize = 8;
+const GROUPS: usize = 8;
 
 /// Rows at most in one step.
-pub const STEP_ROWS: usize = 48;
+pub const STEP_ROWS: usize = ROWS * GROUPS;
 
 /// Queries, the keys of one tile, and room for their scores.
 #[derive(Clone, Copy)]
@@ -120,7 +123,7 @@ macro_rules! by_rows {
 /// The pointers of `step` have the shapes stated there and nobody else uses what they write; the instruction set is that of `A`.
 #[inline(always)]
 pub unsafe fn step<A: Arithmetic>(step: &mut Step<'_, A>) {
-    debug_assert!(A::GROUPS <= GROUPS && A::GROUPS * A::MAX_ROWS <= STEP_ROWS);
+    debug_assert!(A::GROUPS <= GROUPS && A::MAX_ROWS <= ROWS);
     let mut groups = [Group::default(); GROUPS];
     let n_groups = step.seen.len().div_ceil(A::MAX_ROWS);
     for (index, (group, seen)) in groups.iter_mut().zip(step.seen.chunks(A::MAX_ROWS)).enumerate() {
@@ -185,7 +188,7 @@ pub unsafe fn score<A: Arithmetic>(rows: usize, products: &Products<A>, end: usi
     }
 }
 
-/// Scores of `M` rows for at most [`Pairs::COLUMNS`] vectors of keys from `column` on, as far as keys are below `end`.
+/// Scores of `M` rows for at most `COLUMNS` vectors of keys from `column` on, as far as keys are below `end`.
 ///
 /// # Safety
 /// As [`score`].
@@ -283,7 +286,7 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: boo
         }
         for (r, row) in acc.iter().enumerate() {
             let to = products.scores.add(r * TILE + column);
-            let query = if A::FORM == Form::Integers { *products.query_scales.add(r) } else { 1.0 };
+            let query = products.query_scales.wrapping_add(r);
             for c in (0..C).step_by(A::PARTS) {
                 // An odd number of half vectors leaves the upper half of the last one unused.
                 let sums = [row[c], row[(c + 1).min(C - 1)]];
@@ -294,7 +297,7 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: boo
     }
 }
 
-/// Adds weights times values for the rows of a group and `columns` (at most [`Pairs::COLUMNS`]) vectors of lanes from `lane` on.
+/// Adds weights times values for the rows of a group and `columns` (at most `COLUMNS`) vectors of lanes from `lane` on.
 ///
 /// # Safety
 /// As [`step`]; weights of keys below the end of the group rounded up to a pair are there, and the lanes exist.

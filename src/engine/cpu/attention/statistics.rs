@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::arithmetic::{Pairs, Single};
 use super::block::{Block, pack_queries, row_len, seen};
-use super::kernel::{Products, score};
+use super::kernel::{Products, ROWS, score};
 use super::softmax::HEADROOM;
 use super::{Problem, tokens_per_block};
 use crate::engine::cpu::aligned::Aligned;
@@ -27,9 +27,6 @@ use crate::engine::cpu::lanes::{self, Lanes, on_lanes};
 use crate::engine::cpu::pool::Pool;
 use crate::engine::cpu::shared::SharedMut;
 use crate::engine::probe::{AttentionProbe, AttentionRow, AttentionRows};
-
-/// Rows at most that one pass keeps in registers, over all instruction sets.
-const ROWS: usize = 6;
 
 /// Takes the place of scores of keys that a row does not see: far below any score, but a number, because a weight of 0
 /// is multiplied by it.

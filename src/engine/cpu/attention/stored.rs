@@ -22,13 +22,11 @@ pub struct Plain<T> {
     pub tile: usize,
 }
 
-/// A tile of integers and its scales.
+/// A tile of 8-bit integers and its scales.
+#[derive(Clone, Copy)]
 pub struct Scaled<'a> {
-    pub from: *const i8,
+    pub integers: Plain<i8>,
     pub scales: &'a [f32],
-    pub columns: usize,
-    /// Elements of a tile.
-    pub tile: usize,
     /// Keys share scales down the rows, values along them.
     pub keys: bool,
 }
@@ -39,12 +37,6 @@ impl<T> Clone for Plain<T> {
     }
 }
 impl<T> Copy for Plain<T> {}
-impl Clone for Scaled<'_> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl Copy for Scaled<'_> {}
 
 impl<T> Plain<T> {
     /// # Safety
@@ -112,11 +104,11 @@ impl<L: Lanes> Stored<L> for Scaled<'_> {
         // SAFETY: the caller's promise; a block of scales spans `Q8_BLOCK` lanes: that many columns of values or half
         // as many pairs of keys, and vectors of `N / 2 <= 8` columns do not cross blocks.
         unsafe {
-            let x = L::load_i8(self.from.add((row * self.columns + column) * 2));
+            let (x, columns) = (L::load_i8(self.integers.at(row, column)), self.integers.columns);
             let scale = if self.keys {
-                L::load_doubled(self.scales.as_ptr().add(row / (Q8_BLOCK / 2) * self.columns + column))
+                L::load_doubled(self.scales.as_ptr().add(row / (Q8_BLOCK / 2) * columns + column))
             } else {
-                let blocks = self.columns.div_ceil(Q8_BLOCK);
+                let blocks = columns.div_ceil(Q8_BLOCK);
                 L::load_pair(self.scales.as_ptr().add((row * blocks + column / Q8_BLOCK) * 2))
             };
             L::mul(x, scale)
@@ -125,7 +117,7 @@ impl<L: Lanes> Stored<L> for Scaled<'_> {
 
     #[inline(always)]
     fn prefetch(self, row: usize, column: usize) {
-        prefetch::<L, _>(self.from.wrapping_add(self.tile + (row * self.columns + column) * 2));
+        self.integers.ahead::<L>(row, column);
     }
 }
 
@@ -161,12 +153,12 @@ impl<L: Lanes> Stored<L> for Stepped<'_> {
 
 /// The integers of 16-bit keys as they are, times `factor`: their scales do not change.
 #[derive(Clone, Copy)]
-pub struct Integers {
+pub struct Shrunk {
     pub integers: Plain<i16>,
     pub factor: f32,
 }
 
-impl<L: Lanes> Stored<L> for Integers {
+impl<L: Lanes> Stored<L> for Shrunk {
     #[inline(always)]
     unsafe fn load(self, row: usize, column: usize) -> L::F {
         // SAFETY: the caller's promise.

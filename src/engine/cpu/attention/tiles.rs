@@ -2,7 +2,7 @@
 
 use super::arithmetic::{Arithmetic, Form};
 use super::rotation::TiledRotation;
-use super::stored::{Bf16, Integers, Plain, Scaled, Stepped, Stored};
+use super::stored::{Bf16, Plain, Scaled, Shrunk, Stepped, Stored};
 use crate::engine::cpu::cache::{Elements, LayerCache, TILE};
 use crate::engine::cpu::lanes::Lanes;
 
@@ -117,7 +117,7 @@ impl<'a> Tiles<'a> {
                     match self.rotation {
                         None if A::FORM == Form::Integers => from.from.cast::<A::E>(),
                         Some(rotation) if A::FORM == Form::Integers => {
-                            let from = Integers { integers: from, factor: rotation.shrink() };
+                            let from = Shrunk { integers: from, factor: rotation.shrink() };
                             self.pack_keys::<A>(from, position, scratch)
                         }
                         _ => {
@@ -143,13 +143,8 @@ impl<'a> Tiles<'a> {
                 }
                 Elements::Q8_0 { values, scales } => {
                     let scales = &scales[tile * shape.key_scales()..][..shape.key_scales()];
-                    let from = Scaled {
-                        from: values[offset..].as_ptr(),
-                        scales,
-                        columns,
-                        tile: tile_len,
-                        keys: true,
-                    };
+                    let integers = Plain { from: values[offset..].as_ptr(), columns, tile: tile_len };
+                    let from = Scaled { integers, scales, keys: true };
                     self.pack_keys::<A>(from, position, scratch)
                 }
             }
@@ -245,13 +240,8 @@ impl<'a> Tiles<'a> {
                 }
                 Elements::Q8_0 { values, scales } => {
                     let scales = &scales[tile * shape.value_scales()..][..shape.value_scales()];
-                    let from = Scaled {
-                        from: values[offset..].as_ptr(),
-                        scales,
-                        columns,
-                        tile: tile_len,
-                        keys: false,
-                    };
+                    let integers = Plain { from: values[offset..].as_ptr(), columns, tile: tile_len };
+                    let from = Scaled { integers, scales, keys: false };
                     convert::<A>(from, scratch, rows, columns)
                 }
             }

@@ -42,7 +42,7 @@ pub enum Elements {
 }
 
 impl Elements {
-    /// `values` numbers; `scales` is their number for [`KvType::Q8_0`].
+    /// `tiles` of `tile` numbers; `scales`: those of a tile, for [`KvType::Q8_0`].
     fn zeroed(cache_type: KvType, tiles: usize, tile: usize, scales: usize) -> Self {
         let values = tiles * tile;
         match cache_type {
