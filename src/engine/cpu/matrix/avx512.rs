@@ -6,7 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::{ExpandedTile, Streamed, TILE_LANES, TILE_PANELS, streamed, thirteen};
+use super::kernels::{AHEAD, ExpandedTile, Streamed, TILE_LANES, TILE_PANELS, streamed, thirteen};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// `sum + a0 * b0 + a1 * b1` in each 32-bit lane, on 16-bit integers; exact.
@@ -322,7 +322,7 @@ unsafe fn stream_body<const F: usize, const R: usize, const VNNI: bool>(
     unsafe {
         let mut totals = [_mm512_setzero_ps(); R];
         for block in 0..n_blocks {
-            let Streamed { quants, scales, header } = streamed::<F>(panel.as_ptr(), block);
+            let Streamed { quants, scales, header } = streamed::<F>(panel.as_ptr(), block, AHEAD);
             let integers = pairs::<F>(quants);
             let (scale, minimum) = scales_of::<F>(scales, header);
             for (row, total) in rows.iter().zip(&mut totals) {

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use super::avx512::scales_of;
 use super::byte_rows::{ByteRow, QUADS};
 use super::format::{Format, LANES, Quants, Scales};
-use super::kernels::{ExpandedTile, HALF_TILE_PANELS, Streamed, TILE_LANES, streamed};
+use super::kernels::{AHEAD, ExpandedTile, HALF_TILE_PANELS, Streamed, TILE_LANES, streamed};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// The eight quad vectors of the integers of a record.
@@ -161,7 +161,7 @@ pub unsafe fn stream<const F: usize, const R: usize>(
     unsafe {
         let mut totals = [_mm512_setzero_ps(); R];
         for block in 0..n_blocks {
-            let Streamed { quants, scales, header } = streamed::<F>(panel.as_ptr(), block);
+            let Streamed { quants, scales, header } = streamed::<F>(panel.as_ptr(), block, AHEAD);
             let integers = quads::<F>(quants);
             let (scale, minimum) = scales_of::<F>(scales, header);
             for (row, total) in rows.iter().zip(&mut totals) {

@@ -73,10 +73,10 @@ pub const HALF_TILE_PANELS: usize = TILE_PANELS / 2;
 /// Bytes of one block of half a tile of quads.
 const QUAD_BYTES: usize = HALF_TILE_PANELS * LANES * BLOCK;
 
-/// Bytes between what a kernel that streams weights multiplies and what it asks memory for: what arrives in the time
-/// of one access.
+/// Bytes between what a kernel multiplies that streams panel after panel and what it asks memory for: what arrives in the
+/// time of one access.
 #[cfg(target_arch = "x86_64")]
-const AHEAD: usize = 4096;
+pub const AHEAD: usize = 4096;
 
 /// Integers, scales and header of a record that is streamed.
 #[cfg(target_arch = "x86_64")]
@@ -86,20 +86,20 @@ pub struct Streamed {
     pub header: *const u8,
 }
 
-/// Record `block` of a panel of format `F`; asks memory for what follows at the distance of [`AHEAD`].
+/// Record `block` of a panel of format `F`; asks memory for what lies `ahead` bytes after it.
 ///
 /// # Safety
 /// The panel has more than `block` records.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub unsafe fn streamed<const F: usize>(panel: *const u8, block: usize) -> Streamed {
+pub unsafe fn streamed<const F: usize>(panel: *const u8, block: usize, ahead: usize) -> Streamed {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     let format = Format::ALL[F];
     // SAFETY: the record lies inside the panel. A prefetch of any address is harmless, and every x86-64 has it.
     unsafe {
         let quants = panel.add(format.record_at(block));
         for line in (0..format.record_bytes()).step_by(64) {
-            _mm_prefetch::<_MM_HINT_T0>(quants.wrapping_add(AHEAD + line).cast());
+            _mm_prefetch::<_MM_HINT_T0>(quants.wrapping_add(ahead + line).cast());
         }
         let scales = quants.add(format.quants().size_bytes());
         Streamed { quants, scales, header: panel.add(format.header_at(block)) }
@@ -303,10 +303,35 @@ fn first<'a, 'b, const R: usize>(rows: &'a [PackedRow<'b>]) -> &'a [PackedRow<'b
     rows.first_chunk().expect("chosen by the number of rows")
 }
 
+/// Whether [`stream_panels`] reads panels side by side, rather than one after the other.
+pub fn reads_side_by_side(isa: Isa, format: Format) -> bool {
+    isa == Isa::Avx2Fma && !format.by_eight()
+}
+
+/// Sets `sums` to the products of `R` rows with the 16 outputs of each of `P` panels, in steps of the rows' quantisation.
+///
+/// `weights`: the panels and their number of blocks, in a format, for an instruction set.
+pub fn stream_panels<const R: usize, const P: usize>(
+    (isa, format, panels, n_blocks): (Isa, Format, &[&[u8]; P], usize),
+    rows: &[PackedRow<'_>; R],
+    sums: &mut [[[f32; LANES]; R]; P],
+) {
+    #[cfg(target_arch = "x86_64")]
+    if reads_side_by_side(isa, format) {
+        return with_format!(format, F => {
+            // SAFETY: an `Isa` value is the promise that the CPU runs it.
+            unsafe { super::stream_avx2::stream::<F, R, P>(panels, n_blocks, rows, sums) }
+        });
+    }
+    for (panel, sums) in panels.iter().zip(sums) {
+        stream_panel((isa, format, panel, n_blocks), rows, sums);
+    }
+}
+
 /// Sets `sums` to the products of `R` rows with the 16 outputs of a panel, in steps of the rows' quantisation.
 ///
 /// `weights`: the panel and its number of blocks, in a format, for an instruction set.
-pub fn stream_panel<const R: usize>(
+fn stream_panel<const R: usize>(
     (isa, format, panel, n_blocks): (Isa, Format, &[u8], usize),
     rows: &[PackedRow<'_>; R],
     sums: &mut [[f32; LANES]; R],
@@ -327,11 +352,6 @@ pub fn stream_panel<const R: usize>(
         Isa::Avx512 => with_format!(format, F => {
             // SAFETY: as above.
             unsafe { super::avx512::stream::<F, R>(panel, n_blocks, rows, sums) }
-        }),
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2Fma => with_format!(format, F => {
-            // SAFETY: as above.
-            unsafe { super::stream_avx2::stream::<F, R>(panel, n_blocks, rows, sums) }
         }),
         _ => scalar::stream(format, panel, n_blocks, rows, sums),
     }

@@ -23,6 +23,7 @@ mod product;
 mod repack;
 pub(crate) mod rows;
 mod scalar;
+mod stream;
 #[cfg(target_arch = "x86_64")]
 mod stream_avx2;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::float::{self, FloatRows};
 use super::format::{Format, LANES};
-use super::kernels::{ExpandedTile, TILE_BLOCKS, TILE_LANES, TILE_PANELS, multiply_tile, stream_panel};
+use super::kernels::{ExpandedTile, TILE_BLOCKS, TILE_LANES, TILE_PANELS, multiply_tile};
 use super::rows::{Forms, PackedRow, PackedRows, TILE_ROWS};
 use super::{Matrix, Packed};
 use crate::engine::cpu::aligned::Aligned;
@@ -15,8 +15,6 @@ use crate::engine::cpu::shared::SharedMut;
 
 /// Up to this many rows the weights are streamed, their integers taken apart in registers, instead of expanded.
 const STREAM_ROWS: usize = 8;
-/// Panels in the smallest piece that is streamed.
-const LEAST_STREAMED: usize = 2;
 /// Pieces per thread that a product is cut into, so that no thread waits long for the last one.
 const PIECES_PER_THREAD: usize = 12;
 /// Row tiles that a piece has at least, to be worth expanding the weights for.
@@ -27,7 +25,7 @@ const ONES: [f32; TILE_ROWS] = [1.0; TILE_ROWS];
 /// Memory that products reuse: packed activations, and one expanded tile per thread.
 #[derive(Default)]
 pub struct MatrixWorkspace {
-    integers: PackedRows,
+    pub(super) integers: PackedRows,
     floats: FloatRows,
     slots: Vec<Mutex<Slot>>,
 }
@@ -109,7 +107,15 @@ impl Sink for Store<'_> {
         let accumulate = self.targets[place.matrix].accumulate;
         for (row, step) in steps.iter().enumerate().take(place.rows) {
             let sums = &sums[row * stride..][..place.outputs];
-            self.isa.vectorise(StoreRow { sums, step: *step, accumulate, to: self.row(place, row) });
+            let (step, to) = (*step, self.row(place, row));
+            // A single panel: too little to be worth a call.
+            if place.outputs == LANES
+                && let (Some(sums), Some(to)) = (sums.first_chunk::<LANES>(), to.first_chunk_mut::<LANES>())
+            {
+                StoreRow { sums, step, accumulate, to }.run();
+                continue;
+            }
+            self.isa.vectorise(StoreRow { sums, step, accumulate, to });
         }
     }
 }
@@ -137,7 +143,8 @@ pub fn multiply_many(
         accumulate: product.accumulate,
     });
     let store = Store { isa, targets: targets.collect() };
-    let few = rows <= STREAM_ROWS;
+    let integers = matrices.iter().all(|matrix| matches!(matrix.packed, Packed::Integers { .. }));
+    let few = rows <= STREAM_ROWS && integers;
     workspace.pack(pool, &matrices, x, rows);
     if few {
         workspace.stream(pool, &matrices, rows, &store);
@@ -169,7 +176,7 @@ impl Vectorised for StoreRow<'_> {
 }
 
 /// Slices of a list of matrices numbered through: for the n-th, which matrix and which of its slices.
-fn locate(matrices: &[&Matrix<'_>], mut index: usize, panels: usize) -> (usize, usize) {
+pub(super) fn locate(matrices: &[&Matrix<'_>], mut index: usize, panels: usize) -> (usize, usize) {
     for (number, matrix) in matrices.iter().enumerate() {
         let n = matrix.n_panels().div_ceil(panels);
         if index < n {
@@ -180,25 +187,13 @@ fn locate(matrices: &[&Matrix<'_>], mut index: usize, panels: usize) -> (usize, 
     unreachable!("an index below the number of slices")
 }
 
-/// Borders of pieces of `0..n`, from long to short: a thread that streams waits for memory at the start of each piece, and
-/// others wait for the last one.
-fn shrinking_pieces(n: usize, threads: usize) -> Vec<usize> {
-    let mut borders = vec![0];
-    let mut done = 0;
-    while done < n {
-        done += ((n - done) / (2 * threads)).max(LEAST_STREAMED).min(n - done);
-        borders.push(done);
-    }
-    borders
-}
-
-fn count(matrices: &[&Matrix<'_>], panels: usize) -> usize {
+pub(super) fn count(matrices: &[&Matrix<'_>], panels: usize) -> usize {
     matrices.iter().map(|matrix| matrix.n_panels().div_ceil(panels)).sum()
 }
 
 impl Matrix<'_> {
     /// The place of some rows and panels in the product with this matrix, the `number`-th.
-    fn place(&self, number: usize, first_row: usize, rows: usize, panels: &Range<usize>) -> Place {
+    pub(super) fn place(&self, number: usize, first_row: usize, rows: usize, panels: &Range<usize>) -> Place {
         let first_output = panels.start * LANES;
         let outputs = (panels.end * LANES).min(self.outputs) - first_output;
         Place { matrix: number, first_row, rows, first_output, outputs }
@@ -222,55 +217,6 @@ impl MatrixWorkspace {
             self.floats.pack(pool, x, rows);
         }
         self.slots.resize_with(pool.threads().max(self.slots.len()), Mutex::default);
-    }
-
-    /// Few rows: panel after panel, each read once.
-    fn stream(&self, pool: &Pool, matrices: &[&Matrix<'_>], rows: usize, sink: &dyn Sink) {
-        if matrices.iter().any(|matrix| matches!(matrix.packed, Packed::Floats(_))) {
-            return self.tiles(pool, matrices, rows, sink);
-        }
-        let blocks = self.integers.n_blocks();
-        let streamed: Vec<PackedRow<'_>> = (0..rows).map(|row| self.integers.row(row, 0, blocks)).collect();
-        let borders = shrinking_pieces(count(matrices, 1), pool.threads());
-        pool.for_each_slot(borders.len() - 1, 1, |_, range| {
-            for panel in borders[range.start]..borders[range.end] {
-                let (number, panel) = locate(matrices, panel, 1);
-                self.stream_rows((number, matrices[number]), panel, &streamed, sink);
-            }
-        });
-    }
-
-    /// All rows with one panel, four, two or one at a time.
-    fn stream_rows(
-        &self,
-        (number, matrix): (usize, &Matrix<'_>),
-        panel: usize,
-        rows: &[PackedRow<'_>],
-        sink: &dyn Sink,
-    ) {
-        let Packed::Integers { format, n_blocks, panels } = &matrix.packed else { return };
-        let size = format.panel_bytes(*n_blocks);
-        let operand = (matrix.isa, *format, &panels[panel * size..][..size], *n_blocks);
-        let mut sums = [[0.0; LANES]; 4];
-        let mut first = 0;
-        while first < rows.len() {
-            let rest = &rows[first..];
-            let n = if let Some(rows) = rest.first_chunk::<4>() {
-                stream_panel(operand, rows, &mut sums);
-                4
-            } else if let (Some(rows), Some(sums)) = (rest.first_chunk::<2>(), sums.first_chunk_mut::<2>()) {
-                stream_panel(operand, rows, sums);
-                2
-            } else if let (Some(rows), Some(sums)) = (rest.first_chunk::<1>(), sums.first_chunk_mut::<1>()) {
-                stream_panel(operand, rows, sums);
-                1
-            } else {
-                return;
-            };
-            let place = matrix.place(number, first, n, &(panel..panel + 1));
-            sink.finish(&place, sums.as_flattened(), LANES, self.steps(*format, first, n));
-            first += n;
-        }
     }
 
     /// Many rows: 64 outputs at a time, expanded once per piece.
@@ -346,7 +292,7 @@ impl MatrixWorkspace {
     }
 
     /// What the sums of `n` rows are to be multiplied by; 8-bit activations are scaled block by block.
-    fn steps(&self, format: Format, first: usize, n: usize) -> &[f32] {
+    pub(super) fn steps(&self, format: Format, first: usize, n: usize) -> &[f32] {
         if format.by_eight() { &ONES[..n] } else { &self.integers.steps()[first..first + n] }
     }
 
@@ -374,21 +320,5 @@ impl MatrixWorkspace {
 
     fn slot(&self, index: usize) -> MutexGuard<'_, Slot> {
         self.slots[index].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_shrink_and_leave_nothing_out() {
-        for (n, threads) in [(0, 2), (1, 1), (3, 8), (60, 2), (61, 2), (768, 3)] {
-            let borders = shrinking_pieces(n, threads);
-            assert_eq!((borders[0], borders[borders.len() - 1]), (0, n));
-            let sizes: Vec<usize> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
-            assert!(sizes.iter().all(|size| *size > 0), "{sizes:?}");
-            assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
-        }
     }
 }
