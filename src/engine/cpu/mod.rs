@@ -2,7 +2,7 @@
 //!
 //! - [`isa`]: which instructions may be used.
 //! - [`pool`]: the threads.
-//! - [`aligned`]: buffers on cache lines.
+//! - [`aligned`]: buffers on cache lines; [`soon`]: memory asked for early.
 //! - [`matrix`]: products with weights of every number format.
 //! - [`cache`], [`attention`]: keys and values, and what queries make of them.
 
@@ -21,5 +21,6 @@ pub mod pool;
 mod rotate;
 mod rows;
 pub mod shared;
+pub mod soon;
 
 pub use engine::CpuEngine;
