@@ -2,14 +2,14 @@
 
 use std::arch::x86_64::*;
 
-use super::expand::{Expanded, WORDS, finish};
-use super::format::{BLOCK, Format, LANES, PAIRS, Quants, nibble_pairs};
-use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS, thirteen};
+use super::expand::{Expanded, finish};
+use super::format::{BLOCK, Format, LANES, PAIRS};
+use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS};
+use super::pairs_avx2::{HALF_LANES, for_each_pair, splat, sub16};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// Half panels: vectors of eight outputs.
 const HALVES: usize = 2;
-const HALF_LANES: usize = LANES / HALVES;
 
 /// Adds to `sums` (`[R, 64]`) the products of `R` rows with a tile, one panel after the other: `R x 2` sums in registers.
 ///
@@ -130,55 +130,13 @@ unsafe fn expand<const F: usize>(panel: &[u8], block: usize, to: &mut Expanded) 
     let header = &panel[format.header_at(block)..][..format.scales().header_bytes()];
     // SAFETY: `quants` is as long as the format says; the features of this function.
     unsafe {
-        integers::<F>(quants.as_ptr(), &mut to.words, 0);
-        integers::<F>(quants.as_ptr(), &mut to.words, 1);
+        let offset = splat(format.offset() as i16);
+        for_each_pair::<F>(quants.as_ptr(), |pair, integers| {
+            let words = to.words[pair * 2 * LANES..][..2 * LANES].as_mut_ptr();
+            for (half, integers) in sub16(integers, offset).into_iter().enumerate() {
+                _mm256_storeu_si256(words.add(half * LANES).cast(), integers);
+            }
+        });
     }
     finish(format, scales, header, to);
-}
-
-/// Integers of lanes 0 to 7 (`half` 0) or 8 to 15 of a record, after the offset.
-///
-/// # Safety
-/// Needs AVX2; `quants` points to `Format::ALL[F].quants().size_bytes()` bytes.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn integers<const F: usize>(quants: *const u8, words: &mut [i16; WORDS], half: usize) {
-    let format = Format::ALL[F];
-    // SAFETY: the loads stay inside the record.
-    let vector = |index: usize| unsafe { _mm256_loadu_si256(quants.add(64 * index + 32 * half).cast()) };
-    let mut put = |pair: usize, integers: __m256i| {
-        let to = &mut words[pair * 2 * LANES + half * LANES..][..LANES];
-        // SAFETY: 16 words.
-        unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), integers) };
-    };
-    match format.quants() {
-        Quants::QuadNibble | Quants::QuadByte => unreachable!("quads are multiplied with 8-bit activations"),
-        Quants::Thirteen => thirteen!(256, vector, put),
-        Quants::Byte => {
-            for s in 0..PAIRS / 2 {
-                let bytes = vector(s);
-                put(2 * s, _mm256_srai_epi16::<8>(_mm256_slli_epi16::<8>(bytes)));
-                put(2 * s + 1, _mm256_srai_epi16::<8>(bytes));
-            }
-        }
-        Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
-            let offset = _mm256_set1_epi16(format.offset() as i16);
-            for s in 0..4 {
-                let word = vector(s);
-                for (place, pair) in nibble_pairs(s).into_iter().enumerate() {
-                    let shifted = _mm256_srl_epi16(word, _mm_cvtsi32_si128(4 * place as i32));
-                    let low = _mm256_and_si256(shifted, _mm256_set1_epi16(15));
-                    // Bits above the nibble: their vector, their place in it, and how many.
-                    let (from, at, mask) = match format.quants() {
-                        Quants::Nibble5 => (4, pair, 16),
-                        Quants::Nibble6 => (4 + pair / 8, 2 * (pair % 8), 48),
-                        _ => (0, 0, 0),
-                    };
-                    let high = _mm256_srl_epi16(vector(from), _mm_cvtsi32_si128(at as i32));
-                    let high = _mm256_and_si256(_mm256_slli_epi16::<4>(high), _mm256_set1_epi16(mask));
-                    put(pair, _mm256_sub_epi16(_mm256_or_si256(low, high), offset));
-                }
-            }
-        }
-    }
 }

@@ -5,8 +5,9 @@
 
 use std::arch::x86_64::*;
 
+use super::fields::{fives, sixes, thirteen};
 use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::{AHEAD, ExpandedTile, Streamed, TILE_LANES, TILE_PANELS, streamed, thirteen};
+use super::kernels::{AHEAD, ExpandedTile, Streamed, TILE_LANES, TILE_PANELS, streamed};
 use super::rows::{PackedRow, TILE_ROWS};
 
 /// `sum + a0 * b0 + a1 * b1` in each 32-bit lane, on 16-bit integers; exact.
@@ -21,16 +22,23 @@ unsafe fn dot<const VNNI: bool>(sum: __m512i, a: __m512i, b: __m512i) -> __m512i
     }
 }
 
-/// `low`, or `low` with the bits of `high` under `mask` put above it.
-///
-/// # Safety
-/// Needs AVX-512 F, BW, DQ and VL.
-#[inline(always)]
-unsafe fn with_high(low: __m512i, high: __m512i, mask: i16) -> __m512i {
-    // Truth table of `low | (high & mask)`.
-    const OR_AND: i32 = 0b1111_1000;
-    // SAFETY: the caller's instruction set.
-    unsafe { _mm512_ternarylogic_epi32::<OR_AND>(low, high, _mm512_set1_epi16(mask)) }
+/// One of the macros of [`fields`](super::fields) on 512-bit vectors.
+macro_rules! on_512 {
+    ($fields:ident, $vector:expr, $take:expr) => {
+        $fields!(
+            $vector,
+            $take,
+            [
+                _mm512_and_si512,
+                _mm512_or_si512,
+                _mm512_add_epi16,
+                _mm512_sll_epi16,
+                _mm512_srl_epi16,
+                _mm512_srai_epi16,
+                _mm512_set1_epi16
+            ]
+        )
+    };
 }
 
 /// The sixteen pair vectors of the integers of a record, before the offset is subtracted.
@@ -47,7 +55,9 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
             Quants::QuadNibble | Quants::QuadByte => {
                 unreachable!("quads are multiplied with 8-bit activations")
             }
-            Quants::Thirteen => thirteen!(512, vector, |pair, words| out[pair] = words),
+            Quants::Five => on_512!(fives, vector, |pair, words| out[pair] = words),
+            Quants::Six => on_512!(sixes, vector, |pair, words| out[pair] = words),
+            Quants::Thirteen => on_512!(thirteen, vector, |pair, words| out[pair] = words),
             Quants::Byte => {
                 for s in 0..PAIRS / 2 {
                     let bytes = vector(s);
@@ -55,7 +65,7 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
                     out[2 * s + 1] = _mm512_srai_epi16::<8>(bytes);
                 }
             }
-            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
+            Quants::Nibble => {
                 let mask = _mm512_set1_epi16(15);
                 for s in 0..4 {
                     let word = vector(s);
@@ -67,57 +77,8 @@ unsafe fn pairs<const F: usize>(quants: *const u8) -> [__m512i; PAIRS] {
                 }
             }
         }
-        match Format::ALL[F].quants() {
-            Quants::Nibble5 => add_fifth_bits(&mut out, vector(4)),
-            Quants::Nibble6 => add_two_bits(&mut out, [vector(4), vector(5)]),
-            _ => {}
-        }
         out
     }
-}
-
-/// Puts the fifth bits above the nibbles of all pairs.
-///
-/// # Safety
-/// Needs AVX-512 F, BW, DQ and VL.
-#[inline(always)]
-unsafe fn add_fifth_bits(out: &mut [__m512i; PAIRS], fifth: __m512i) {
-    macro_rules! add {
-        ($($pair:literal)*) => {$(
-            // SAFETY: the caller's instruction set.
-            unsafe {
-                let high = if $pair <= 4 {
-                    _mm512_slli_epi16::<{ if $pair <= 4 { 4 - $pair } else { 0 } }>(fifth)
-                } else {
-                    _mm512_srli_epi16::<{ if $pair > 4 { $pair - 4 } else { 0 } }>(fifth)
-                };
-                out[$pair] = with_high(out[$pair], high, 16);
-            }
-        )*};
-    }
-    add!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-}
-
-/// Puts two bits above the nibbles of all pairs.
-///
-/// # Safety
-/// Needs AVX-512 F, BW, DQ and VL.
-#[inline(always)]
-unsafe fn add_two_bits(out: &mut [__m512i; PAIRS], both: [__m512i; 2]) {
-    macro_rules! add {
-        ($($field:literal)*) => {$(for half in 0..2 {
-            // SAFETY: the caller's instruction set.
-            unsafe {
-                let high = if $field <= 2 {
-                    _mm512_slli_epi16::<{ if $field <= 2 { 4 - 2 * $field } else { 0 } }>(both[half])
-                } else {
-                    _mm512_srli_epi16::<{ if $field > 2 { 2 * $field - 4 } else { 0 } }>(both[half])
-                };
-                out[8 * half + $field] = with_high(out[8 * half + $field], high, 48);
-            }
-        })*};
-    }
-    add!(0 1 2 3 4 5 6 7);
 }
 
 /// Scales and minima of a record.

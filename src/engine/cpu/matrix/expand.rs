@@ -1,6 +1,7 @@
 //! A packed record back to its integers, scales and minima: the scalar twin of the vector expanders, and their stand-in
 //! where there are none.
 
+use super::fields::value;
 use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
 use super::half_bits::{bf16_to_f32, f16_to_f32};
 
@@ -59,13 +60,12 @@ fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
     const VECTOR: usize = 2 * LANES;
     let offset = format.offset() as i16;
     match format.quants() {
-        Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
+        Quants::Nibble => {
             for s in 0..4 {
                 for (place, pair) in nibble_pairs(s).into_iter().enumerate() {
                     for lane in 0..VECTOR {
-                        let low = word_at(quants, s * VECTOR + lane) >> (4 * place) & 15;
-                        let high = high_bits(format.quants(), quants, pair, lane);
-                        words[pair * VECTOR + lane] = (low | high << 4) as i16 - offset;
+                        let bits = word_at(quants, s * VECTOR + lane) >> (4 * place) & 15;
+                        words[pair * VECTOR + lane] = bits as i16 - offset;
                     }
                 }
             }
@@ -82,17 +82,12 @@ fn integers(format: Format, quants: &[u8], words: &mut [i16; WORDS]) {
                 *word = quad_value(format.quants(), quants, k, lane) - offset;
             }
         }
-        Quants::Thirteen => {
+        kind @ (Quants::Five | Quants::Six | Quants::Thirteen) => {
             for (index, word) in words.iter_mut().enumerate() {
                 let (pair, lane) = (index / VECTOR, index % VECTOR);
-                let stored = |vector: usize| word_at(quants, vector * VECTOR + lane);
-                let bits = match pair {
-                    0..13 => stored(pair),
-                    _ => (0..4).fold((stored(12) >> (pair - 13) & 1) << 3, |all, place| {
-                        all | (stored(4 * (pair - 13) + place) & 7) << (4 + 3 * place)
-                    }),
-                };
-                *word = bits as i16 >> 3;
+                let bits = value(kind, pair, |vector| word_at(quants, vector * VECTOR + lane));
+                let integer = if kind == Quants::Thirteen { (bits << 3) as i16 >> 3 } else { bits as i16 };
+                *word = integer - offset;
             }
         }
     }
@@ -106,17 +101,6 @@ fn quad_value(kind: Quants, quants: &[u8], k: usize, lane: usize) -> i16 {
         (Quants::QuadByte, quad) => byte(quad),
         (_, quad @ 0..4) => byte(quad) & 15,
         (_, quad) => byte(quad - 4) >> 4,
-    }
-}
-
-/// Bits above the nibble of word `lane` of `pair`.
-#[inline(always)]
-fn high_bits(kind: Quants, quants: &[u8], pair: usize, lane: usize) -> u16 {
-    let vector = |index: usize| word_at(&quants[256..], index * 2 * LANES + lane);
-    match kind {
-        Quants::Nibble5 => vector(0) >> pair & 1,
-        Quants::Nibble6 => vector(pair / 8) >> (2 * (pair % 8)) & 3,
-        _ => 0,
     }
 }
 

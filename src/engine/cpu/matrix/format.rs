@@ -55,13 +55,13 @@ impl Named for Activations {
 pub enum Quants {
     /// 4 bits, unsigned: four vectors; see [`nibble_pairs`]
     Nibble,
-    /// 5 bits: as `Nibble`, then a vector of fifth bits, bit `p` of each word for pair `p`
-    Nibble5,
-    /// 6 bits: as `Nibble`, then two vectors of 2-bit fields, field `p % 8` of vector `p / 8` for pair `p`
-    Nibble6,
+    /// 5 bits, unsigned: five vectors; see [`fields`](super::fields)
+    Five,
+    /// 6 bits, unsigned: six vectors; see [`fields`](super::fields)
+    Six,
     /// 8 bits, signed: eight vectors; vector `s` holds pair `2s` in the low bytes, `2s + 1` in the high ones
     Byte,
-    /// 13 bits, signed: thirteen vectors; see [`lowest_bits`]
+    /// 13 bits, signed: thirteen vectors; see [`fields`](super::fields)
     Thirteen,
     /// 4 bits, unsigned: four vectors of quads; vector `s` holds quad `s` in the low nibbles, `s + 4` in the high ones
     QuadNibble,
@@ -74,24 +74,13 @@ pub const fn nibble_pairs(s: usize) -> [usize; 4] {
     [2 * s, 2 * s + 8, 2 * s + 1, 2 * s + 9]
 }
 
-/// What the lowest three bits of each word of vector `v` of [`Quants::Thirteen`] are; the others are pair `v`.
-///
-/// Pairs 13, 14 and 15 lie there: pair `13 + s` has its lowest bit in bit `s` of vector 12, and its bits from `1 + 3n` on in vector
-/// `4s + n`. Of word `word` of each pair the words of vector `v` hold this.
-pub fn lowest_bits(v: usize, word: impl Fn(usize) -> i16) -> u16 {
-    match v {
-        12 => (0..3).fold(0, |all, s| all | (word(13 + s) as u16 & 1) << s),
-        _ => word(13 + v / 4) as u16 >> (1 + 3 * (v % 4)) & 7,
-    }
-}
-
 impl Quants {
     /// Bytes of the integers of one record.
     pub const fn size_bytes(self) -> usize {
         match self {
             Self::Nibble | Self::QuadNibble => 256,
-            Self::Nibble5 => 256 + 64,
-            Self::Nibble6 => 256 + 128,
+            Self::Five => 5 * 64,
+            Self::Six => 6 * 64,
             Self::Byte | Self::QuadByte => 512,
             Self::Thirteen => 13 * 64,
         }
@@ -225,8 +214,8 @@ impl Format {
     pub const fn quants(self) -> Quants {
         match self {
             Self::Q4_0 | Self::Q4_1 | Self::Q4K => Quants::Nibble,
-            Self::Q5_0 | Self::Q5_1 | Self::Q5K => Quants::Nibble5,
-            Self::Q6K => Quants::Nibble6,
+            Self::Q5_0 | Self::Q5_1 | Self::Q5K => Quants::Five,
+            Self::Q6K => Quants::Six,
             Self::Q8_0 | Self::Q8K => Quants::Byte,
             Self::Integer | Self::Float13 => Quants::Thirteen,
             Self::Q4_0By8 | Self::Q4_1By8 | Self::Q4KBy8 => Quants::QuadNibble,

@@ -13,52 +13,6 @@ use super::scalar;
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::isa::{Isa, Vectorised};
 
-/// Hands the sixteen pair vectors of [`Quants::Thirteen`](super::format::Quants::Thirteen) to `$take(pair, words)`;
-/// `$vector(index)` loads one of the thirteen that are stored ([`lowest_bits`](super::format::lowest_bits) has their layout).
-#[cfg(target_arch = "x86_64")]
-macro_rules! thirteen {
-    (256, $vector:expr, $take:expr) => {
-        thirteen!(
-            $vector,
-            $take,
-            _mm256_and_si256,
-            _mm256_or_si256,
-            _mm256_sll_epi16,
-            _mm256_srai_epi16,
-            _mm256_set1_epi16
-        )
-    };
-    (512, $vector:expr, $take:expr) => {
-        thirteen!(
-            $vector,
-            $take,
-            _mm512_and_si512,
-            _mm512_or_si512,
-            _mm512_sll_epi16,
-            _mm512_srai_epi16,
-            _mm512_set1_epi16
-        )
-    };
-    ($vector:expr, $take:expr, $and:ident, $or:ident, $shift:ident, $signed:ident, $splat:ident) => {{
-        let (vector, mut take) = ($vector, $take);
-        let last = vector(12);
-        for s in 0..3 {
-            let lowest = $and(last, $splat(1 << s));
-            let mut rest = $shift(lowest, _mm_cvtsi32_si128(3 - s as i32));
-            for n in 0..4 {
-                let words = vector(4 * s + n);
-                take(4 * s + n, $signed::<3>(words));
-                let bits = $and(words, $splat(7));
-                rest = $or(rest, $shift(bits, _mm_cvtsi32_si128(4 + 3 * n as i32)));
-            }
-            take(13 + s, $signed::<3>(rest));
-        }
-        take(12, $signed::<3>(last));
-    }};
-}
-#[cfg(target_arch = "x86_64")]
-pub(super) use thirteen;
-
 /// Panels of a tile.
 pub const TILE_PANELS: usize = 4;
 /// Outputs of a tile.

@@ -14,11 +14,14 @@ mod byte_rows;
 #[cfg(target_arch = "x86_64")]
 mod bytes_avx512;
 mod expand;
+mod fields;
 mod float;
 pub(crate) mod format;
 mod half_bits;
 mod head;
 pub(crate) mod kernels;
+#[cfg(target_arch = "x86_64")]
+mod pairs_avx2;
 mod product;
 mod repack;
 pub(crate) mod rows;

@@ -1,6 +1,7 @@
 //! From stored rows to panels, once at load. Integers only change place; floats become 13-bit integers per 32.
 
-use super::format::{BLOCK, Format, GROUP, LANES, Quants, Scales, WEIGHT_LIMIT, lowest_bits};
+use super::fields::stored_word;
+use super::format::{BLOCK, Format, GROUP, LANES, Quants, Scales, WEIGHT_LIMIT};
 use super::half_bits::{bf16_at_least, bf16_to_f32};
 use super::unpack::{bits_q6k, integer_q3k, looked_up, scale_and_minimum, u32_at, unpack_block};
 use crate::checkpoint::tensor::TensorType;
@@ -81,28 +82,12 @@ fn put_bytes(quants: &mut [u8], lane: usize, bytes: &[u8; BLOCK]) {
     }
 }
 
-/// Fifth bits, bit `k` of `bits` for value `k`.
+/// Integers of 5, 6 or 13 bits.
 #[inline(always)]
-fn put_fifth_bits(quants: &mut [u8], lane: usize, bits: u32) {
-    let mut word = bits;
-    // Even bits to the low half, odd bits to the high half (the inverse of a Morton interleaving).
-    for (shift, mask) in [(1, 0x2222_2222), (2, 0x0c0c_0c0c), (4, 0x00f0_00f0), (8, 0x0000_ff00)] {
-        let differing = (word ^ word >> shift) & mask;
-        word ^= differing ^ differing << shift;
-    }
-    lanes::<{ 5 * LANES }>(quants)[4 * LANES + lane % LANES] = word.to_le_bytes();
-}
-
-/// Integers of 13 bits.
-#[inline(always)]
-fn put_thirteen(quants: &mut [u8], lane: usize, integers: &[i16; BLOCK]) {
-    let lanes = lanes::<{ 13 * LANES }>(quants);
-    for vector in 0..13 {
-        let word = |odd: usize| {
-            let low = lowest_bits(vector, |pair| integers[2 * pair + odd]);
-            u32::from((integers[2 * vector + odd] as u16) << 3 | low)
-        };
-        lanes[vector * LANES + lane % LANES] = (word(0) | word(1) << 16).to_le_bytes();
+fn put_fields<const VECTORS: usize>(kind: Quants, quants: &mut [u8], lane: usize, values: &[u16; BLOCK]) {
+    for (vector, lanes) in quants.as_chunks_mut::<{ 4 * LANES }>().0.iter_mut().enumerate().take(VECTORS) {
+        let words = [0, 1].map(|odd| u32::from(stored_word(kind, vector, |pair| values[2 * pair + odd])));
+        lanes[4 * (lane % LANES)..][..4].copy_from_slice(&(words[0] | words[1] << 16).to_le_bytes());
     }
 }
 
@@ -140,16 +125,16 @@ fn put_floats(
     unpack_block(dtype, row, block, &mut values);
     let largest_bits = values.iter().fold(0, |all, x| all.max(x.to_bits() & 0x7fff_ffff));
     let largest = f32::from_bits(largest_bits);
-    let mut words = [0i16; BLOCK];
+    let mut words = [0; BLOCK];
     let scale =
         if !largest.is_finite() { half::bf16::NAN.to_bits() } else { bf16_at_least(largest / FLOAT_LIMIT) };
     if bf16_to_f32(scale) >= SMALLEST_SCALE {
         let inverse = 1.0 / bf16_to_f32(scale);
         for (word, value) in words.iter_mut().zip(values) {
-            *word = ((value * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32) as i16;
+            *word = ((value * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32) as u16;
         }
     }
-    put_thirteen(quants, lane, &words);
+    put_fields::<13>(Quants::Thirteen, quants, lane, &words);
     scales[2 * lane..][..2].copy_from_slice(&scale.to_le_bytes());
 }
 
@@ -181,18 +166,21 @@ fn put_small(format: Format, stored: &[u8], lane: usize, quants: &mut [u8], scal
         scales[2 * (LANES + lane)..][..2].copy_from_slice(&stored[2..4]);
     }
     let bytes = || stored.last_chunk().expect("a block ends in 32 bytes");
-    let nibbles = || stored.last_chunk().expect("a block ends in 16 bytes");
+    let nibbles: fn(&[u8]) -> &[u8; 16] = |stored| stored.last_chunk().expect("a block ends in 16 bytes");
     match format.quants() {
         Quants::Byte => return put_bytes(quants, lane, bytes()),
         // Adding 128 to a signed byte flips its highest bit.
         Quants::QuadByte => return put_quads::<BLOCK>(quants, lane, bytes(), 0x80),
-        Quants::QuadNibble => return put_quads::<16>(quants, lane, nibbles(), 0),
-        _ => put_nibbles(quants, lane, nibbles()),
+        Quants::QuadNibble => return put_quads::<16>(quants, lane, nibbles(stored), 0),
+        Quants::Five => {}
+        _ => return put_nibbles(quants, lane, nibbles(stored)),
     }
-    let nibbles_at = stored.len() - BLOCK / 2;
-    if format.quants() == Quants::Nibble5 {
-        put_fifth_bits(quants, lane, u32_at(stored, nibbles_at - 4));
-    }
+    let fifth = u32_at(stored, stored.len() - BLOCK / 2 - 4);
+    let nibbles = nibbles(stored);
+    let values = std::array::from_fn(|k| {
+        u16::from(nibbles[k % 16] >> (k / 16 * 4) & 15) | ((fifth >> k & 1) as u16) << 4
+    });
+    put_fields::<5>(Quants::Five, quants, lane, &values);
 }
 
 /// Types with super-blocks of 256 values, sub-block `j`.
@@ -207,8 +195,8 @@ fn put_large(
 ) {
     match dtype {
         TensorType::Q3K => {
-            let words = std::array::from_fn(|k| integer_q3k(stored, j, k));
-            put_thirteen(quants, lane, &words);
+            let words = std::array::from_fn(|k| integer_q3k(stored, j, k) as u16);
+            put_fields::<13>(Quants::Thirteen, quants, lane, &words);
             scales[2 * lane..][..2].copy_from_slice(&stored[108..110]);
         }
         TensorType::Q4K | TensorType::Q5K => {
@@ -216,28 +204,23 @@ fn put_large(
             (scales[lane], scales[LANES + lane]) = (scale, minimum);
             let all = &stored[if dtype == TensorType::Q4K { 16 } else { 48 }..][j / 2 * 32..][..32];
             let low = |k: usize| all[k] >> (4 * (j % 2)) & 15;
+            if dtype == TensorType::Q5K {
+                let values = std::array::from_fn(|k| u16::from(low(k) | (stored[16 + k] >> j & 1) << 4));
+                return put_fields::<5>(Quants::Five, quants, lane, &values);
+            }
             let nibbles: [u8; 16] = std::array::from_fn(|i| low(i) | low(i + 16) << 4);
             if format.quants() == Quants::QuadNibble {
                 return put_quads(quants, lane, &nibbles, 0);
             }
             put_nibbles(quants, lane, &nibbles);
-            if dtype == TensorType::Q5K {
-                let bit = |k: usize| u32::from(stored[16 + k] >> j & 1) << k;
-                put_fifth_bits(quants, lane, (0..BLOCK).fold(0, |bits, k| bits | bit(k)));
-            }
         }
         TensorType::Q6K => {
             (scales[lane], scales[LANES + lane]) = (stored[192 + 2 * j], stored[193 + 2 * j]);
-            let bits: [(u8, u8); BLOCK] = std::array::from_fn(|k| bits_q6k(stored, j, k));
-            let nibbles: [u8; 16] = std::array::from_fn(|i| bits[i].0 | bits[i + 16].0 << 4);
-            put_nibbles(quants, lane, &nibbles);
-            for vector in 0..2 {
-                let field =
-                    |pair: usize, odd: usize| u32::from(bits[16 * vector + 2 * pair + odd].1) << (2 * pair);
-                let words = [0, 1].map(|odd| (0..8).fold(0, |all, pair| all | field(pair, odd)));
-                let word = words[0] | words[1] << 16;
-                lanes::<{ 6 * LANES }>(quants)[(4 + vector) * LANES + lane % LANES] = word.to_le_bytes();
-            }
+            let values = std::array::from_fn(|k| {
+                let (low, high) = bits_q6k(stored, j, k);
+                u16::from(low | high << 4)
+            });
+            put_fields::<6>(Quants::Six, quants, lane, &values);
         }
         _ => {
             scales[4 * lane..][..4].copy_from_slice(&stored[..4]);

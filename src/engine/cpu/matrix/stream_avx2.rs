@@ -2,46 +2,13 @@
 
 use std::arch::x86_64::*;
 
-use super::format::{BLOCK, Format, LANES, PAIRS, Quants, Scales, nibble_pairs};
-use super::kernels::{AHEAD, Streamed, streamed, thirteen};
+use super::format::{BLOCK, Format, LANES, PAIRS, Scales};
+use super::kernels::{AHEAD, Streamed, streamed};
+use super::pairs_avx2::{HALF_LANES, Wide, add32, for_each_pair, multiply32};
 use super::rows::PackedRow;
 
-/// Outputs of a vector: half a panel.
-const HALF_LANES: usize = LANES / 2;
-/// A value for each of the 16 outputs of a panel, or two words: what lies side by side in memory is used together.
-type Wide = [__m256i; 2];
 /// Products with the first and the last 16 inputs of a block; all in the first where the format scales both alike.
 type Sums = [Wide; 2];
-
-macro_rules! on_both_halves {
-    ($($name:ident($($operand:ident),+; $($other:ident: $type:ty)?) = $op:ident $(::<$n:ident>)?;)*) => {$(
-        /// The intrinsic on both halves.
-        #[inline]
-        #[target_feature(enable = "avx2,fma,f16c")]
-        fn $name$(<const $n: i32>)?($($operand: Wide,)+ $($other: $type)?) -> Wide {
-            [$op$(::<$n>)?($($operand[0],)+ $($other)?), $op$(::<$n>)?($($operand[1],)+ $($other)?)]
-        }
-    )*};
-}
-
-on_both_halves! {
-    and(a, b;) = _mm256_and_si256;
-    or(a, b;) = _mm256_or_si256;
-    add32(a, b;) = _mm256_add_epi32;
-    multiply32(a, b;) = _mm256_mullo_epi32;
-    shift_left(a; by: __m128i) = _mm256_sll_epi16;
-    shift_right(a; by: __m128i) = _mm256_srl_epi16;
-    left(a;) = _mm256_slli_epi16::<N>;
-    right(a;) = _mm256_srli_epi16::<N>;
-    right_signed(a;) = _mm256_srai_epi16::<N>;
-}
-
-/// A word in every lane.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn splat(word: i16) -> Wide {
-    [_mm256_set1_epi16(word); 2]
-}
 
 /// Adds the products of pair `pair` of each of `R` rows.
 ///
@@ -68,85 +35,6 @@ unsafe fn add<const F: usize, const R: usize>(
 /// Whether the integers of the two halves of a block have scales of their own.
 const fn two_parts<const F: usize>() -> bool {
     matches!(Format::ALL[F].scales(), Scales::Six)
-}
-
-/// Adds to `sums` the products of `R` rows with the integers of a record, offset not subtracted.
-///
-/// # Safety
-/// Needs AVX2; `quants` points to `Format::ALL[F].quants().size_bytes()` bytes, each of `x` to a block of 32 integers.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn products<const F: usize, const R: usize>(
-    quants: *const u8,
-    x: [*const i16; R],
-    sums: &mut [Sums; R],
-) {
-    // SAFETY: the loads stay inside the record, pairs are below 16.
-    unsafe {
-        let vector = |index: usize| wide(quants.add(64 * index));
-        match Format::ALL[F].quants() {
-            Quants::QuadNibble | Quants::QuadByte => {
-                unreachable!("quads are multiplied with 8-bit activations")
-            }
-            Quants::Thirteen => {
-                let take = |pair, words| add::<F, R>(sums, x, pair, words);
-                thirteen!(vector, take, and, or, shift_left, right_signed, splat)
-            }
-            Quants::Byte => {
-                for s in 0..PAIRS / 2 {
-                    let bytes = vector(s);
-                    add::<F, R>(sums, x, 2 * s, right_signed::<8>(left::<8>(bytes)));
-                    add::<F, R>(sums, x, 2 * s + 1, right_signed::<8>(bytes));
-                }
-            }
-            Quants::Nibble | Quants::Nibble5 | Quants::Nibble6 => {
-                let mask = splat(15);
-                for s in 0..4 {
-                    let word = vector(s);
-                    let [a, b, c, d] = nibble_pairs(s);
-                    let with_high = |pair: usize, low: Wide| high_bits::<F>(quants, pair, low);
-                    add::<F, R>(sums, x, a, with_high(a, and(word, mask)));
-                    add::<F, R>(sums, x, b, with_high(b, and(right::<4>(word), mask)));
-                    add::<F, R>(sums, x, c, with_high(c, and(right::<8>(word), mask)));
-                    add::<F, R>(sums, x, d, with_high(d, right::<12>(word)));
-                }
-            }
-        }
-    }
-}
-
-/// 64 bytes.
-///
-/// # Safety
-/// Needs AVX2; `from` points to as many.
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn wide(from: *const u8) -> Wide {
-    // SAFETY: the two halves of what the caller points to.
-    unsafe { [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())] }
-}
-
-/// `low` with the bits above the nibbles of a pair, where the format has any.
-///
-/// # Safety
-/// As [`products`].
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn high_bits<const F: usize>(quants: *const u8, pair: usize, low: Wide) -> Wide {
-    // Their vector, their place in it, and where they go.
-    let (from, at, mask) = match Format::ALL[F].quants() {
-        Quants::Nibble5 => (4, pair, 16),
-        Quants::Nibble6 => (4 + pair / 8, 2 * (pair % 8), 48),
-        _ => return low,
-    };
-    // SAFETY: the vectors behind those of the nibbles.
-    let bits = unsafe { wide(quants.add(64 * from)) };
-    let shifted = if at <= 4 {
-        shift_left(bits, _mm_cvtsi32_si128(4 - at as i32))
-    } else {
-        shift_right(bits, _mm_cvtsi32_si128(at as i32 - 4))
-    };
-    or(low, and(shifted, splat(mask)))
 }
 
 /// Scales and minima of the eight outputs from `first` on of a record.
@@ -250,7 +138,7 @@ pub unsafe fn stream<const F: usize, const R: usize, const P: usize>(
                 for (sums, row) in products_of.iter_mut().zip(rows) {
                     *sums = offsets::<F>(row, block);
                 }
-                products::<F, R>(quants, x, &mut products_of);
+                for_each_pair::<F>(quants, |pair, words| add::<F, R>(&mut products_of, x, pair, words));
                 for (r, [mut first, mut last]) in products_of.into_iter().enumerate() {
                     if two_parts::<F>() {
                         first = multiply32(first, factors(scales));
