@@ -9,34 +9,38 @@
 //! - 13 bits, vector `v` of 13: bits 3 to 15 are pair `v`. Pair `13 + s` has its lowest bit in bit `s` of vector 12, and its bits from
 //!   `1 + 3n` on in the lowest three of vector `4s + n`.
 
-use super::format::Quants;
+use super::format::{PAIRS, Quants};
 
-/// The word of vector `v` that holds `value(pair)` of each pair; what is above the width of a value is ignored.
+/// The two words of vector `v` for the values of all pairs, of which the first lies in the low half. Values of 5 and 6 bits are not
+/// negative; of 13 bits what is above them is ignored.
 #[inline(always)]
-pub fn stored_word(quants: Quants, v: usize, value: impl Fn(usize) -> u16) -> u16 {
+pub fn stored_words(quants: Quants, v: usize, pairs: &[u32; PAIRS]) -> u32 {
+    /// The same bits of both words.
+    const fn both(mask: u32) -> u32 {
+        mask | mask << 16
+    }
     match quants {
         Quants::Five => {
-            let value = |pair| value(pair) & 31;
-            value(3 * v) | (value(15) >> v & 1) << 5 | value(3 * v + 1) << 6 | value(3 * v + 2) << 11
+            let last = (pairs[15] >> v & both(1)) << 5;
+            pairs[3 * v] | last | pairs[3 * v + 1] << 6 | pairs[3 * v + 2] << 11
         }
         Quants::Six => {
-            let value = |pair| value(pair) & 63;
             let first = 12 + v / 3 * 2;
-            let both = value(first) | value(first + 1) << 6;
-            value(2 * v) | (both >> (4 * (v % 3)) & 15) << 6 | value(2 * v + 1) << 10
+            let rest = (pairs[first] | pairs[first + 1] << 6) >> (4 * (v % 3)) & both(15);
+            pairs[2 * v] | rest << 6 | pairs[2 * v + 1] << 10
         }
         Quants::Thirteen => {
             let lowest = match v {
-                12 => (0..3).fold(0, |all, s| all | (value(13 + s) & 1) << s),
-                _ => value(13 + v / 4) >> (1 + 3 * (v % 4)) & 7,
+                12 => (0..3).fold(0, |all, s| all | (pairs[13 + s] & both(1)) << s),
+                _ => pairs[13 + v / 4] >> (1 + 3 * (v % 4)) & both(7),
             };
-            value(v) << 3 | lowest
+            pairs[v] << 3 & both(0xfff8) | lowest
         }
         _ => unreachable!("widths that divide 16 have their own order"),
     }
 }
 
-/// The value of a pair, without its sign; `stored(v)` is the word of vector `v`. The inverse of [`stored_word`].
+/// The value of a pair, without its sign; `stored(v)` is the word of vector `v`. The inverse of [`stored_words`].
 #[inline(always)]
 pub fn value(quants: Quants, pair: usize, stored: impl Fn(usize) -> u16) -> u16 {
     match (quants, pair) {
@@ -134,13 +138,15 @@ mod tests {
         for (quants, vectors, bits) in [(Quants::Five, 5, 5), (Quants::Six, 6, 6), (Quants::Thirteen, 13, 13)]
         {
             assert_eq!(quants.size_bytes(), vectors * 64);
-            for round in 0..200u16 {
-                let original = |pair: usize| {
-                    (round.wrapping_mul(2557) ^ (pair as u16).wrapping_mul(40_503)) & ((1 << bits) - 1)
-                };
-                let words: Vec<u16> = (0..vectors).map(|v| stored_word(quants, v, original)).collect();
-                for pair in 0..16 {
-                    assert_eq!(value(quants, pair, |v| words[v]), original(pair), "{quants:?} {pair}");
+            for round in 0..200u32 {
+                let mask = (1 << bits) - 1;
+                let original: [u32; PAIRS] = std::array::from_fn(|pair| {
+                    ((round * 2557) ^ (pair as u32).wrapping_mul(0x9e37_79b9)) & (mask | mask << 16)
+                });
+                let words: Vec<u32> = (0..vectors).map(|v| stored_words(quants, v, &original)).collect();
+                for (pair, original) in original.into_iter().enumerate() {
+                    let values = [0, 16].map(|half| value(quants, pair, |v| (words[v] >> half) as u16));
+                    assert_eq!(values, [0, 16].map(|half| (original >> half) as u16 & mask as u16), "{pair}");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! From stored rows to panels, once at load. Integers only change place; floats become 13-bit integers per 32.
 
-use super::fields::stored_word;
+use super::fields::stored_words;
 use super::format::{BLOCK, Format, GROUP, LANES, Quants, Scales, WEIGHT_LIMIT};
 use super::half_bits::{bf16_at_least, bf16_to_f32};
 use super::unpack::{bits_q6k, integer_q3k, looked_up, scale_and_minimum, u32_at, unpack_block};
@@ -49,18 +49,11 @@ fn even_then_odd(word: u32) -> u32 {
     word & 0xff00_00ff | word >> 8 & 0xff00 | word << 8 & 0xff_0000
 }
 
-/// 32-bit lanes of the first `N / 16` vectors of a record.
-#[inline(always)]
-fn lanes<const N: usize>(quants: &mut [u8]) -> &mut [[u8; 4]; N] {
-    quants.as_chunks_mut().0.first_chunk_mut().expect("a record has all vectors of its format")
-}
-
 /// Nibbles in ggml's order: byte `i` holds values `i` and `i + 16`.
 #[inline(always)]
 fn put_nibbles(quants: &mut [u8], lane: usize, nibbles: &[u8; 16]) {
-    let lanes = lanes::<{ 4 * LANES }>(quants);
-    for (s, bytes) in nibbles.as_chunks::<4>().0.iter().enumerate() {
-        lanes[s * LANES + lane % LANES] = even_then_odd(u32::from_le_bytes(*bytes)).to_le_bytes();
+    for (lanes, bytes) in lanes::<4>(quants).iter_mut().zip(nibbles.as_chunks::<4>().0) {
+        lanes[lane % LANES] = even_then_odd(u32::from_le_bytes(*bytes)).to_le_bytes();
     }
 }
 
@@ -76,19 +69,27 @@ fn put_quads<const N: usize>(quants: &mut [u8], lane: usize, bytes: &[u8; N], fl
 /// Signed bytes in their order.
 #[inline(always)]
 fn put_bytes(quants: &mut [u8], lane: usize, bytes: &[u8; BLOCK]) {
-    let lanes = lanes::<{ 8 * LANES }>(quants);
-    for (s, bytes) in bytes.as_chunks::<4>().0.iter().enumerate() {
-        lanes[s * LANES + lane % LANES] = even_then_odd(u32::from_le_bytes(*bytes)).to_le_bytes();
+    for (lanes, bytes) in lanes::<8>(quants).iter_mut().zip(bytes.as_chunks::<4>().0) {
+        lanes[lane % LANES] = even_then_odd(u32::from_le_bytes(*bytes)).to_le_bytes();
     }
 }
 
 /// Integers of 5, 6 or 13 bits.
 #[inline(always)]
 fn put_fields<const VECTORS: usize>(kind: Quants, quants: &mut [u8], lane: usize, values: &[u16; BLOCK]) {
-    for (vector, lanes) in quants.as_chunks_mut::<{ 4 * LANES }>().0.iter_mut().enumerate().take(VECTORS) {
-        let words = [0, 1].map(|odd| u32::from(stored_word(kind, vector, |pair| values[2 * pair + odd])));
-        lanes[4 * (lane % LANES)..][..4].copy_from_slice(&(words[0] | words[1] << 16).to_le_bytes());
+    let pairs =
+        std::array::from_fn(|pair| u32::from(values[2 * pair]) | u32::from(values[2 * pair + 1]) << 16);
+    let lanes = lanes::<VECTORS>(quants);
+    for (vector, lanes) in lanes.iter_mut().enumerate() {
+        lanes[lane % LANES] = stored_words(kind, vector, &pairs).to_le_bytes();
     }
+}
+
+/// 32-bit lanes of the first `VECTORS` vectors of a record.
+#[inline(always)]
+fn lanes<const VECTORS: usize>(quants: &mut [u8]) -> &mut [[[u8; 4]; LANES]; VECTORS] {
+    let lanes = quants.as_chunks_mut().0.as_chunks_mut().0;
+    lanes.first_chunk_mut().expect("a record has all vectors of its format")
 }
 
 #[inline(always)]
@@ -177,9 +178,13 @@ fn put_small(format: Format, stored: &[u8], lane: usize, quants: &mut [u8], scal
     }
     let fifth = u32_at(stored, stored.len() - BLOCK / 2 - 4);
     let nibbles = nibbles(stored);
-    let values = std::array::from_fn(|k| {
-        u16::from(nibbles[k % 16] >> (k / 16 * 4) & 15) | ((fifth >> k & 1) as u16) << 4
-    });
+    let mut values = [0; BLOCK];
+    for (k, nibbles) in nibbles.iter().enumerate() {
+        (values[k], values[k + 16]) = (u16::from(nibbles & 15), u16::from(nibbles >> 4));
+    }
+    for (k, value) in values.iter_mut().enumerate() {
+        *value |= (fifth >> k & 1) as u16 * 16;
+    }
     put_fields::<5>(Quants::Five, quants, lane, &values);
 }
 

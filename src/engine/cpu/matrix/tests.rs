@@ -124,7 +124,8 @@ fn products_equal_f64_and_do_not_depend_on_the_instruction_set() {
             _ => &[256, 512],
         };
         for inputs in inputs_of.iter().copied() {
-            for (outputs, rows) in [(1, 1), (15, 2), (16, 3), (33, 7), (64, 8), (65, 9), (130, 13), (48, 24)]
+            for (outputs, rows) in
+                [(1, 1), (15, 2), (16, 3), (33, 7), (64, 8), (65, 9), (130, 13), (48, 24), (523, 1), (100, 1)]
             {
                 let bytes = numbers.stored(dtype, outputs, inputs);
                 let x = numbers.normals(rows * inputs);
