@@ -14,13 +14,13 @@ const SIDE_BY_SIDE: usize = 4;
 /// Panels in the smallest piece.
 const LEAST: usize = 2;
 
-/// Borders of pieces of `0..n`, from long to short: a thread that streams waits for memory at the start of each piece, and
-/// others wait for the last one. Most pieces are some whole times [`SIDE_BY_SIDE`].
+/// Borders of pieces of `0..n`: nearly all goes in one long piece for each thread, because streams are slow to start, the
+/// rest in shorter and shorter ones, because others wait for the last. Most pieces are some whole times [`SIDE_BY_SIDE`].
 fn shrinking_pieces(n: usize, threads: usize) -> Vec<usize> {
     let mut borders = vec![0];
     let mut done = 0;
     while done < n {
-        let share = (n - done) / (2 * threads);
+        let share = (n - done) * 7 / (8 * threads);
         done += ((share + 1) / SIDE_BY_SIDE * SIDE_BY_SIDE).max(LEAST).min(n - done);
         borders.push(done);
     }
@@ -28,17 +28,17 @@ fn shrinking_pieces(n: usize, threads: usize) -> Vec<usize> {
 }
 
 /// Some rows and one of the matrices they are multiplied by.
-struct Stream<'a, 'w> {
+struct Stream<'a, 'w, S: Sink> {
     workspace: &'a MatrixWorkspace,
     rows: &'a [PackedRow<'a>],
     number: usize,
     matrix: &'a Matrix<'w>,
-    sink: &'a dyn Sink,
+    sink: &'a S,
 }
 
 impl MatrixWorkspace {
     /// Few rows with matrices of integers.
-    pub(super) fn stream(&self, pool: &Pool, matrices: &[&Matrix<'_>], rows: usize, sink: &dyn Sink) {
+    pub(super) fn stream(&self, pool: &Pool, matrices: &[&Matrix<'_>], rows: usize, sink: &impl Sink) {
         let blocks = self.integers.n_blocks();
         let rows: Vec<PackedRow<'_>> = (0..rows).map(|row| self.integers.row(row, 0, blocks)).collect();
         let borders = shrinking_pieces(count(matrices, 1), pool.threads());
@@ -59,7 +59,7 @@ impl MatrixWorkspace {
     }
 }
 
-impl Stream<'_, '_> {
+impl<S: Sink> Stream<'_, '_, S> {
     /// All rows with some panels: one row with several panels side by side where that is faster, else four rows, two or one with a
     /// panel.
     fn multiply(&self, panels: Range<usize>) {
