@@ -21,6 +21,7 @@ pub mod pool;
 mod rotate;
 mod rows;
 pub mod shared;
+mod sizes;
 pub mod soon;
 
 pub use engine::CpuEngine;
