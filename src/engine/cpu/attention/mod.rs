@@ -252,8 +252,9 @@ fn merge<'a>(runs: impl Iterator<Item = &'a [f32]> + Clone, out: &mut [f32]) {
             *sum += weight * x;
         }
     }
+    let inverse = 1.0 / total;
     for sum in out {
-        *sum /= total;
+        *sum *= inverse;
     }
 }
 

@@ -177,12 +177,14 @@ fn round_to_bf16(from: &[f32], to: &mut [u16]) {
 }
 
 /// The largest magnitude; not a number where one of the values is none.
+#[inline(always)]
 fn largest(values: &[f32]) -> f32 {
     // Bits of positive floats are ordered as their values, with NaN above infinity.
     values.iter().map(|x| x.to_bits() & 0x7fff_ffff).max().map_or(0.0, f32::from_bits)
 }
 
 /// What the lanes of a key or query are rounded to multiples of, as 16-bit integers; not a number where one of them is none.
+#[inline(always)]
 pub fn key_step(lanes: &[f32]) -> f32 {
     const SUMS: usize = 16;
     let mut sums = [0.0f32; SUMS];
@@ -197,6 +199,7 @@ pub fn key_step(lanes: &[f32]) -> f32 {
 
 /// Rounds to multiples of `step` and returns it: 0 and zeros where it is too small to divide by, not a number where it
 /// is not finite, so that the loss shows.
+#[inline(always)]
 pub fn round_to_steps(from: &[f32], to: &mut [i16], step: f32) -> f32 {
     if step < f32::MIN_POSITIVE {
         to.fill(0);
