@@ -16,7 +16,6 @@ use super::pool::Pool;
 use super::rotate::{HeadLayout, rotate};
 use super::rows::for_each_rows;
 use super::sizes::cache_shape;
-use super::soon::Soon;
 use crate::engine::probe::{AttentionProbe, AttentionRows};
 use crate::engine::stages::{Peaks, Stage, StageClock, StageTimes};
 use crate::engine::{
@@ -24,9 +23,6 @@ use crate::engine::{
 };
 use crate::named::Named;
 use crate::rope::Table;
-
-/// Bytes of a cache that are asked for while a product is computed, from all threads: what their caches keep meanwhile.
-const MOST_SOON: usize = 96 << 10;
 
 /// Model weights packed for the kernels of one instruction set.
 pub struct CpuEngine<'a> {
@@ -48,8 +44,6 @@ pub struct CpuEngine<'a> {
 struct Scratch {
     matrix: MatrixWorkspace,
     attention: AttentionWorkspace,
-    /// What one more token touches between the products of the next layer.
-    soon: Soon,
     /// Buffers of finished operations: large ones would cost a page fault for every 4 kB, small ones the allocator's work.
     spare: Vec<Vec<f32>>,
 }
@@ -103,7 +97,6 @@ impl<'a> CpuEngine<'a> {
         let scratch = Scratch {
             matrix: MatrixWorkspace::default(),
             attention: AttentionWorkspace::new(&pool),
-            soon: Soon::default(),
             spare: Vec::new(),
         };
         Ok(Self {
@@ -203,25 +196,6 @@ impl<'a> CpuEngine<'a> {
         self.add_bias(&mut hidden.values, &linear.bias);
     }
 
-    /// Has the next product ask for what was noted.
-    fn ask_soon(&self) {
-        let scratch = &mut *self.scratch.borrow_mut();
-        std::mem::swap(&mut scratch.matrix.soon, &mut scratch.soon);
-    }
-
-    /// Of a single token, notes what the next layer will touch of its cache; the first layer is the next one of the last, a position
-    /// later.
-    fn note_next(&self, layer: usize, cache: &Cache, start: usize, tokens: usize) {
-        let soon = &mut self.scratch.borrow_mut().soon;
-        soon.clear();
-        if tokens == 1 {
-            match cache.layers.get(layer + 1) {
-                Some(next) => next.note(start, MOST_SOON, soon),
-                None => cache.layers[0].note(start + 1, MOST_SOON, soon),
-            }
-        }
-    }
-
     /// What attention is asked, in the words of its kernels.
     fn problem<'v>(&self, view: &AttentionView<'v, Self>) -> Problem<'v> {
         let head_dim = self.shape.head_dim;
@@ -303,7 +277,6 @@ impl<'a> Engine for CpuEngine<'a> {
     fn project_qkv(&self, layer: usize, hidden: &Hidden) -> Result<Heads, EngineError> {
         let weights = &self.layers[layer];
         let x = self.normed(&hidden.values, &weights.attention_norm);
-        self.ask_soon();
         let projections = [&weights.q, &weights.k, &weights.v];
         let [mut q, mut k, v] = self.project(&x, hidden.tokens, projections, Stage::Matrices);
         self.give_back([x]);
@@ -335,9 +308,7 @@ impl<'a> Engine for CpuEngine<'a> {
         let row = self.shape.n_kv_heads * head_dim;
         let k = HeadRows::by_token(&heads.k, tokens, row, head_dim);
         let v = HeadRows::by_token(&heads.v, tokens, row, head_dim);
-        cache.layers[layer].append(&self.pool, start, k, v)?;
-        self.note_next(layer, cache, start, tokens);
-        Ok(())
+        cache.layers[layer].append(&self.pool, start, k, v)
     }
 
     fn keep(&self, tokens: Range<usize>, heads: &mut Heads, hidden: &mut Hidden) -> Result<(), EngineError> {

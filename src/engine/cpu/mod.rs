@@ -2,7 +2,7 @@
 //!
 //! - [`isa`]: which instructions may be used.
 //! - [`pool`]: the threads.
-//! - [`aligned`]: buffers on cache lines; [`soon`]: memory asked for early.
+//! - [`aligned`]: buffers on cache lines.
 //! - [`matrix`]: products with weights of every number format.
 //! - [`cache`], [`attention`]: keys and values, and what queries make of them.
 
@@ -22,6 +22,5 @@ mod rotate;
 mod rows;
 pub mod shared;
 mod sizes;
-pub mod soon;
 
 pub use engine::CpuEngine;

@@ -7,7 +7,6 @@
 //! one query as for many, so a bfloat16 cache needs no packing at all.
 
 mod shape;
-mod soon;
 mod write;
 
 use std::ops::Range;

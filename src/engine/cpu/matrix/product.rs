@@ -12,7 +12,6 @@ use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::isa::{Isa, Vectorised};
 use crate::engine::cpu::pool::Pool;
 use crate::engine::cpu::shared::SharedMut;
-use crate::engine::cpu::soon::Soon;
 
 /// Up to this many rows the weights are streamed, their integers taken apart in registers, instead of expanded.
 const STREAM_ROWS: usize = 8;
@@ -29,8 +28,6 @@ pub struct MatrixWorkspace {
     pub(super) integers: PackedRows,
     floats: FloatRows,
     slots: Vec<Mutex<Slot>>,
-    /// What is needed after the next product: asked for when one with few rows begins.
-    pub soon: Soon,
 }
 
 /// Scratch of one thread.
@@ -154,7 +151,6 @@ pub fn multiply_many(
     } else {
         workspace.tiles(pool, &matrices, rows, &store);
     }
-    workspace.soon.clear();
 }
 
 /// Sums in steps to finished outputs of one row.

@@ -43,10 +43,6 @@ impl MatrixWorkspace {
         let rows: Vec<PackedRow<'_>> = (0..rows).map(|row| self.integers.row(row, 0, blocks)).collect();
         let borders = shrinking_pieces(count(matrices, 1), pool.threads());
         pool.for_each_slot(borders.len() - 1, 1, |_, range| {
-            // The first piece of each thread.
-            if range.start < pool.threads() {
-                self.soon.ask(range.start, pool.threads());
-            }
             let (mut from, end) = (borders[range.start], borders[range.end]);
             while from < end {
                 let (number, panel) = locate(matrices, from, 1);
