@@ -74,7 +74,7 @@ impl Vectorised for Sum<'_> {
             add(c);
             add(d);
         }
-        d[quarter.min(d.len())..].iter().for_each(|values| add(values));
+        d[quarter..].iter().for_each(|values| add(values));
         add(rest);
         sums.iter().fold(0, |all, sum| all.wrapping_add(*sum))
     }

@@ -134,12 +134,9 @@ pub unsafe fn stream<const F: usize, const R: usize, const P: usize>(
             for (panel, totals) in panels.iter().zip(&mut totals) {
                 let Streamed { quants, scales, header } =
                     streamed::<F>(panel.as_ptr(), block, ahead::<F, P>());
-                let mut products_of = [[[_mm256_setzero_si256(); 2]; 2]; R];
-                for (sums, row) in products_of.iter_mut().zip(rows) {
-                    *sums = offsets::<F>(row, block);
-                }
-                for_each_pair::<F>(quants, |pair, words| add::<F, R>(&mut products_of, x, pair, words));
-                for (r, [mut first, mut last]) in products_of.into_iter().enumerate() {
+                let mut products = rows.each_ref().map(|row| offsets::<F>(row, block));
+                for_each_pair::<F>(quants, |pair, words| add::<F, R>(&mut products, x, pair, words));
+                for (r, [mut first, mut last]) in products.into_iter().enumerate() {
                     if two_parts::<F>() {
                         first = multiply32(first, factors(scales));
                         last = multiply32(last, factors(scales.add(LANES)));
