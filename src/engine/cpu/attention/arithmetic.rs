@@ -1,6 +1,7 @@
 //! How keys, values, queries and weights are multiplied: in f32, as bfloat16 pairs where the CPU has the instruction, or as
 //! 16-bit integers ([`super::integers`]).
 
+use super::kernel::{self, Step};
 use crate::engine::cpu::aligned::Element;
 use crate::engine::cpu::lanes::{self, Lanes};
 
@@ -13,11 +14,9 @@ pub enum Form {
     Integers,
 }
 
-/// Products of packed pairs.
+/// What a number of a query, a key, a value or a weight is while it is multiplied.
 ///
-/// Everything that enters a product is *packed*: two consecutive terms of the sum lie next to each other. A vector of
-/// packed elements holds [`Pairs::PAIRS`] pairs, one per column; its product with one repeated pair is added to
-/// an accumulator, a vector as wide as those of [`Lanes`].
+/// Everything that enters a product is *packed*: two consecutive terms of the sum lie next to each other.
 ///
 /// # Safety
 /// Every function needs a CPU with the instruction set that the type stands for.
@@ -26,56 +25,16 @@ pub unsafe trait Pairs: Copy + 'static {
     type L: Lanes;
     /// A packed element: f32, the bits of a bfloat16, or an integer.
     type E: Element;
-    /// A vector of packed elements.
-    type V: Copy;
-    /// A vector of sums.
-    type Acc: Copy;
-    /// Pairs in a vector.
-    const PAIRS: usize;
-    /// Lanes of an accumulator that belong to one pair.
+    /// Sums that belong to one column.
     const PARTS: usize;
-    /// Rows that one pass of the kernel keeps in registers.
+    /// Rows whose queries are packed together: as many as one pass of the kernel keeps in registers.
     const MAX_ROWS: usize;
-    /// Vectors of accumulators for each of them: 2 or 4.
-    const COLUMNS: usize;
     const FORM: Form;
-    /// Groups of rows in one step: scores and weights of all of them stay in a first-level cache beside the columns of keys
-    /// or values that they all read.
-    const GROUPS: usize;
-    /// Whether to ask for the next tile while this one is multiplied. It pays where one pass covers a part of each
-    /// row of a tile only; where it covers whole rows, the hardware follows by itself and better.
-    const AHEAD: bool;
 
-    /// `2 * PAIRS` elements.
-    unsafe fn load(from: *const Self::E) -> Self::V;
-    /// One pair, repeated.
-    unsafe fn pair(from: *const Self::E) -> Self::V;
-    unsafe fn zero() -> Self::Acc;
-    /// Adds the products of the pairs of `a` and `b`.
-    unsafe fn dot(acc: Self::Acc, a: Self::V, b: Self::V) -> Self::Acc;
     /// Rounds two vectors of values to `2 * Lanes::N` consecutive packed elements.
     unsafe fn pack(to: *mut Self::E, a: <Self::L as Lanes>::F, b: <Self::L as Lanes>::F);
     /// One value, packed.
     fn round(x: f32) -> Self::E;
-}
-
-/// The scores of one query for the keys of one tile.
-#[derive(Clone, Copy)]
-pub struct ScoredRow<A: Pairs> {
-    /// `[TILE]`; may be overwritten
-    pub scores: *mut f32,
-    /// What is taken from each.
-    pub base: f32,
-    /// Scores to look at: whole pairs of vectors.
-    pub width: usize,
-    /// Keys that are seen, from..to, where it is not all of them. Scores of the others are minus infinity.
-    pub partly: Option<(usize, usize)>,
-    /// Scales of the values of the tile, `[TILE]`, for integers.
-    pub value_scales: *const f32,
-    /// `[TILE]`
-    pub weights: *mut A::E,
-    /// `[2, Lanes::N]`, for integers: kept until [`Arithmetic::finish`].
-    pub sums: *mut f32,
 }
 
 /// The steps of attention on packed pairs.
@@ -84,48 +43,59 @@ pub struct ScoredRow<A: Pairs> {
 /// As [`Pairs`].
 #[allow(clippy::missing_safety_doc)]
 pub unsafe trait Arithmetic: Pairs {
-    /// `Lanes::N` scores from the sums of [`Pairs::PARTS`] vectors, with the scales of their keys and of the query, which
-    /// floats do not look at.
-    unsafe fn scores(sums: [Self::Acc; 2], keys: *const f32, query: *const f32) -> <Self::L as Lanes>::F;
+    /// Rows at most in one step: scores and weights of all of them stay in a first-level cache beside the keys or values
+    /// that they all read.
+    const STEP_ROWS: usize;
+
     /// Packs a query, whole pairs of vectors, and returns its scale.
     unsafe fn pack_query(to: *mut Self::E, values: &[f32]) -> f32;
-    /// Turns scores into weights. Returns `total` with their sum added.
-    unsafe fn weigh(row: &ScoredRow<Self>, total: <Self::L as Lanes>::F) -> <Self::L as Lanes>::F;
-    /// Packs the weights of all rows, from the first one and the widths on, unless [`Arithmetic::weigh`] did; writes
-    /// their scales.
-    unsafe fn finish(first: &ScoredRow<Self>, widths: &[usize], scales: &mut [f32]);
-    /// Where sums of weights times values begin; `factor`: what earlier ones, `mixed`, have to be multiplied by.
-    unsafe fn begin(mixed: *const f32, factor: Option<f32>) -> Self::Acc;
-    /// `mixed` with the sums added, from the same arguments and the scale of the weights.
-    unsafe fn end(
-        acc: Self::Acc,
-        mixed: *const f32,
-        factor: Option<f32>,
-        scale: f32,
-    ) -> <Self::L as Lanes>::F;
+    /// Runs a step of 1 to `STEP_ROWS` rows. Its pointers have the shapes stated there, and nobody else uses what they write.
+    unsafe fn step(step: &mut Step<'_, Self>);
 }
 
-/// Pairs without scales: sums over tiles go on in the same accumulator.
+/// Pairs without scales, whose sums over tiles go on in the same accumulator, a vector of the lanes.
+///
+/// A vector of packed elements holds [`Floats::PAIRS`] pairs, one per column; its product with one repeated pair is added
+/// to an accumulator.
 ///
 /// # Safety
 /// As [`Pairs`].
 #[allow(clippy::missing_safety_doc)]
-pub unsafe trait Floats: Pairs<Acc = <<Self as Pairs>::L as Lanes>::F> {
+pub unsafe trait Floats: Pairs {
+    /// A vector of packed elements.
+    type V: Copy;
+    /// Pairs in a vector.
+    const PAIRS: usize;
+    /// Whether to ask for the next tile while this one is multiplied. It pays where one pass covers a part of each
+    /// row of a tile only; where it covers whole rows, the hardware follows by itself and better.
+    const AHEAD: bool;
+
+    /// `2 * PAIRS` elements.
+    unsafe fn load(from: *const Self::E) -> Self::V;
+    /// One pair, repeated.
+    unsafe fn pair(from: *const Self::E) -> Self::V;
+    /// Adds the products of the pairs of `a` and `b`.
+    unsafe fn dot(acc: Sums<Self>, a: Self::V, b: Self::V) -> Sums<Self>;
     /// The sums of the two parts of each pair of `a`, then those of `b`; `a` where there is one part.
-    unsafe fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    unsafe fn join(a: Sums<Self>, b: Sums<Self>) -> Sums<Self>;
     /// Adds the values that [`Pairs::pack`] wrote for `a` and `b`, after their rounding.
-    unsafe fn add_packed(sum: Self::Acc, packed: *const Self::E, a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    unsafe fn add_packed(
+        sum: Sums<Self>,
+        packed: *const Self::E,
+        a: Sums<Self>,
+        b: Sums<Self>,
+    ) -> Sums<Self>;
     /// 2^x to the accuracy of the packed elements.
-    unsafe fn exp2(x: Self::Acc) -> Self::Acc;
+    unsafe fn exp2(x: Sums<Self>) -> Sums<Self>;
 }
+
+/// A vector of sums.
+pub type Sums<A> = <<A as Pairs>::L as Lanes>::F;
 
 // SAFETY: the functions of `A` and of its lanes only.
 #[allow(unsafe_op_in_unsafe_fn)]
 unsafe impl<A: Floats> Arithmetic for A {
-    #[inline(always)]
-    unsafe fn scores(sums: [A::Acc; 2], _keys: *const f32, _query: *const f32) -> A::Acc {
-        A::join(sums[0], sums[1])
-    }
+    const STEP_ROWS: usize = A::MAX_ROWS * kernel::GROUPS;
 
     #[inline(always)]
     unsafe fn pack_query(to: *mut A::E, values: &[f32]) -> f32 {
@@ -138,33 +108,8 @@ unsafe impl<A: Floats> Arithmetic for A {
     }
 
     #[inline(always)]
-    unsafe fn weigh(row: &ScoredRow<A>, mut total: A::Acc) -> A::Acc {
-        let (n, base) = (A::L::N, A::L::splat(row.base));
-        for key in (0..row.width).step_by(2 * n) {
-            let a = A::exp2(A::L::sub(A::L::load(row.scores.add(key)), base));
-            let b = A::exp2(A::L::sub(A::L::load(row.scores.add(key + n)), base));
-            let packed = row.weights.add(key);
-            A::pack(packed, a, b);
-            total = A::add_packed(total, packed, a, b);
-        }
-        total
-    }
-
-    #[inline(always)]
-    unsafe fn finish(_first: &ScoredRow<A>, _widths: &[usize], _scales: &mut [f32]) {}
-
-    #[inline(always)]
-    unsafe fn begin(mixed: *const f32, factor: Option<f32>) -> A::Acc {
-        let mixed = A::L::load(mixed);
-        match factor {
-            Some(factor) => A::L::mul(mixed, A::L::splat(factor)),
-            None => mixed,
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn end(acc: A::Acc, _mixed: *const f32, _factor: Option<f32>, _scale: f32) -> A::Acc {
-        acc
+    unsafe fn step(step: &mut Step<'_, A>) {
+        kernel::step(step);
     }
 }
 
@@ -186,35 +131,9 @@ const fn rows_for(lanes: usize) -> usize {
 unsafe impl<L: Lanes> Pairs for Single<L> {
     type L = L;
     type E = f32;
-    type V = L::F;
-    type Acc = L::F;
-    const PAIRS: usize = L::N / 2;
     const PARTS: usize = 2;
     const MAX_ROWS: usize = rows_for(L::N);
-    const COLUMNS: usize = 4;
     const FORM: Form = Form::Single;
-    const GROUPS: usize = 8;
-    const AHEAD: bool = true;
-
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> L::F {
-        L::load(from)
-    }
-
-    #[inline(always)]
-    unsafe fn pair(from: *const f32) -> L::F {
-        L::load_pair(from)
-    }
-
-    #[inline(always)]
-    unsafe fn zero() -> L::F {
-        L::splat(0.0)
-    }
-
-    #[inline(always)]
-    unsafe fn dot(acc: L::F, a: L::F, b: L::F) -> L::F {
-        L::mul_add(a, b, acc)
-    }
 
     #[inline(always)]
     unsafe fn pack(to: *mut f32, a: L::F, b: L::F) {
@@ -231,6 +150,25 @@ unsafe impl<L: Lanes> Pairs for Single<L> {
 // SAFETY: uses the instruction set of `L` only.
 #[allow(unsafe_op_in_unsafe_fn)]
 unsafe impl<L: Lanes> Floats for Single<L> {
+    type V = L::F;
+    const PAIRS: usize = L::N / 2;
+    const AHEAD: bool = true;
+
+    #[inline(always)]
+    unsafe fn load(from: *const f32) -> L::F {
+        L::load(from)
+    }
+
+    #[inline(always)]
+    unsafe fn pair(from: *const f32) -> L::F {
+        L::load_pair(from)
+    }
+
+    #[inline(always)]
+    unsafe fn dot(acc: L::F, a: L::F, b: L::F) -> L::F {
+        L::mul_add(a, b, acc)
+    }
+
     #[inline(always)]
     unsafe fn join(a: L::F, b: L::F) -> L::F {
         L::pair_sums(a, b)
@@ -272,35 +210,9 @@ mod bf16_pairs {
     unsafe impl Pairs for Bf16Pairs {
         type L = Avx512;
         type E = u16;
-        type V = __m512bh;
-        type Acc = __m512;
-        const PAIRS: usize = 16;
         const PARTS: usize = 1;
         const MAX_ROWS: usize = 6;
-        const COLUMNS: usize = 4;
         const FORM: Form = Form::Bf16;
-        const GROUPS: usize = 8;
-        const AHEAD: bool = false;
-
-        #[inline(always)]
-        unsafe fn load(from: *const u16) -> __m512bh {
-            as_bf16(_mm512_loadu_si512(from.cast()))
-        }
-
-        #[inline(always)]
-        unsafe fn pair(from: *const u16) -> __m512bh {
-            as_bf16(_mm512_set1_epi32(from.cast::<i32>().read_unaligned()))
-        }
-
-        #[inline(always)]
-        unsafe fn zero() -> __m512 {
-            _mm512_setzero_ps()
-        }
-
-        #[inline(always)]
-        unsafe fn dot(acc: __m512, a: __m512bh, b: __m512bh) -> __m512 {
-            _mm512_dpbf16_ps(acc, a, b)
-        }
 
         #[inline(always)]
         unsafe fn pack(to: *mut u16, a: __m512, b: __m512) {
@@ -317,6 +229,25 @@ mod bf16_pairs {
     // SAFETY: AVX-512 F, BW and BF16 instructions only.
     #[allow(unsafe_op_in_unsafe_fn)]
     unsafe impl Floats for Bf16Pairs {
+        type V = __m512bh;
+        const PAIRS: usize = 16;
+        const AHEAD: bool = false;
+
+        #[inline(always)]
+        unsafe fn load(from: *const u16) -> __m512bh {
+            as_bf16(_mm512_loadu_si512(from.cast()))
+        }
+
+        #[inline(always)]
+        unsafe fn pair(from: *const u16) -> __m512bh {
+            as_bf16(_mm512_set1_epi32(from.cast::<i32>().read_unaligned()))
+        }
+
+        #[inline(always)]
+        unsafe fn dot(acc: __m512, a: __m512bh, b: __m512bh) -> __m512 {
+            _mm512_dpbf16_ps(acc, a, b)
+        }
+
         #[inline(always)]
         unsafe fn join(a: __m512, _b: __m512) -> __m512 {
             a

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::ptr;
 
 use super::arithmetic::{Arithmetic, Single};
-use super::kernel::{Products, STEP_ROWS, Step, step};
+use super::kernel::{Products, STEP_ROWS, Step};
 use super::{Problem, TiledRotation};
 use crate::engine::KvType;
 use crate::engine::cpu::aligned::Aligned;
@@ -188,19 +188,19 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
                 Some((keys, values)) => (keys.as_ptr(), values.as_ptr()),
                 None => (ptr::null(), ptr::null()),
             };
-            for first in (0..rows).step_by(A::GROUPS * A::MAX_ROWS) {
-                let count = (A::GROUPS * A::MAX_ROWS).min(rows - first);
+            for first in (0..rows).step_by(A::STEP_ROWS) {
+                let count = A::STEP_ROWS.min(rows - first);
                 let seen: [_; STEP_ROWS] = seen(problem, block, first..first + count, tile);
                 let mut work = Step::<A> {
                     products: Products {
                         q: scratch.q.as_ptr().cast::<A::E>().add(first * shape.key_pairs() * 2),
-                        query_scales: scratch.query_scales.as_ptr().add(first),
                         k,
-                        key_scales,
                         pairs: shape.key_pairs(),
                         scores: scratch.scores.as_mut_ptr(),
                     },
                     v,
+                    query_scales: scratch.query_scales.as_ptr().add(first),
+                    key_scales,
                     value_scales,
                     lanes: shape.value_lanes(),
                     seen: &seen[..count],
@@ -210,8 +210,9 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
                     weights: scratch.weights.as_mut_ptr().cast(),
                     sums: scratch.sums.as_mut_ptr(),
                     ahead: first == 0,
+                    share: (first, rows),
                 };
-                step::<A>(&mut work);
+                A::step(&mut work);
             }
         }
         write::<A>(problem, block, scratch, output);

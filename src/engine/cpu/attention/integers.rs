@@ -10,7 +10,9 @@
 
 use std::arch::x86_64::*;
 
-use super::arithmetic::{Arithmetic, Form, Pairs, ScoredRow};
+use super::arithmetic::{Arithmetic, Form, Pairs};
+use super::kernel::{Step, by_count};
+use super::softmax::{HEADROOM, move_base};
 use crate::engine::cpu::cache::{TILE, key_step, round_to_steps};
 use crate::engine::cpu::lanes::{Avx2, Lanes};
 
@@ -19,6 +21,10 @@ const WEIGHTS: f32 = 131_000.0;
 
 /// The largest weight; rounding of its step leaves it there.
 const LARGEST_WEIGHT: f32 = 32_767.0;
+
+/// Vectors of keys or values that a row is multiplied with at a time: a whole tile of keys. Each comes straight from memory, as
+/// the operand of its product: with fewer rows and columns there is more to load, with more rows more to hold in registers.
+const VECTORS: usize = 8;
 
 /// Sums of pairs of 16-bit integers in 32 bits.
 #[derive(Clone, Copy)]
@@ -99,35 +105,9 @@ unsafe fn steps(sums: *const f32, rows: usize) -> ([f32; 8], [f32; 8]) {
 unsafe impl Pairs for Integers {
     type L = Avx2;
     type E = i16;
-    type V = __m256i;
-    type Acc = __m256i;
-    const PAIRS: usize = 8;
     const PARTS: usize = 1;
-    const MAX_ROWS: usize = 6;
-    const COLUMNS: usize = 2;
+    const MAX_ROWS: usize = 1;
     const FORM: Form = Form::Integers;
-    const GROUPS: usize = 4;
-    const AHEAD: bool = true;
-
-    #[inline(always)]
-    unsafe fn load(from: *const i16) -> __m256i {
-        _mm256_loadu_si256(from.cast())
-    }
-
-    #[inline(always)]
-    unsafe fn pair(from: *const i16) -> __m256i {
-        _mm256_set1_epi32(from.cast::<i32>().read_unaligned())
-    }
-
-    #[inline(always)]
-    unsafe fn zero() -> __m256i {
-        _mm256_setzero_si256()
-    }
-
-    #[inline(always)]
-    unsafe fn dot(acc: __m256i, a: __m256i, b: __m256i) -> __m256i {
-        _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
-    }
 
     #[inline(always)]
     unsafe fn pack(to: *mut i16, a: __m256, b: __m256) {
@@ -141,49 +121,10 @@ unsafe impl Pairs for Integers {
     }
 }
 
-/// [`Arithmetic::weigh`]; `PARTLY`: only the keys from..to are seen.
-///
-/// # Safety
-/// As there.
-#[inline(always)]
-unsafe fn weigh_keys<const PARTLY: bool>(
-    row: &ScoredRow<Integers>,
-    (from, to): (usize, usize),
-    mut total: __m256,
-) -> __m256 {
-    // SAFETY: the caller's promise; a row is whole pairs of vectors.
-    unsafe {
-        let base = _mm256_set1_ps(row.base);
-        let (mut sum, mut largest) = (_mm256_setzero_ps(), _mm256_setzero_ps());
-        for key in (0..row.width).step_by(8) {
-            let at = row.scores.add(key);
-            let mut weight = exp2(_mm256_sub_ps(_mm256_loadu_ps(at), base));
-            let mut scaled = _mm256_mul_ps(weight, _mm256_loadu_ps(row.value_scales.add(key)));
-            if PARTLY {
-                // A scale that the row does not see may be no number.
-                let (from, to) = (from.saturating_sub(key), to.saturating_sub(key));
-                weight = Avx2::keep(weight, from, to, _mm256_setzero_ps());
-                scaled = Avx2::keep(scaled, from, to, _mm256_setzero_ps());
-            }
-            total = _mm256_add_ps(total, weight);
-            sum = _mm256_add_ps(sum, scaled);
-            largest = _mm256_max_ps(largest, scaled);
-            _mm256_storeu_ps(at, scaled);
-        }
-        _mm256_storeu_ps(row.sums, sum);
-        _mm256_storeu_ps(row.sums.add(8), largest);
-    }
-    total
-}
-
 // SAFETY: AVX2 and FMA instructions only.
 #[allow(unsafe_op_in_unsafe_fn)]
 unsafe impl Arithmetic for Integers {
-    #[inline(always)]
-    unsafe fn scores(sums: [__m256i; 2], keys: *const f32, query: *const f32) -> __m256 {
-        let scale = _mm256_mul_ps(_mm256_loadu_ps(keys), _mm256_set1_ps(*query));
-        _mm256_mul_ps(_mm256_cvtepi32_ps(sums[0]), scale)
-    }
+    const STEP_ROWS: usize = 24;
 
     #[inline(always)]
     unsafe fn pack_query(to: *mut i16, values: &[f32]) -> f32 {
@@ -192,44 +133,180 @@ unsafe impl Arithmetic for Integers {
     }
 
     #[inline(always)]
-    unsafe fn weigh(row: &ScoredRow<Self>, total: __m256) -> __m256 {
-        match row.partly {
-            None => weigh_keys::<false>(row, (0, row.width), total),
-            Some(seen) => weigh_keys::<true>(row, seen, total),
+    unsafe fn step(step: &mut Step<'_, Self>) {
+        let mut scales = [0.0; Self::STEP_ROWS];
+        if step.seen.iter().all(|seen| *seen == (0, TILE)) {
+            for r in 0..step.seen.len() {
+                ahead(step, r);
+                weigh::<VECTORS, false>(step, r);
+            }
+            pack_weights::<true>(step, &mut scales);
+        } else {
+            for r in 0..step.seen.len() {
+                match step.seen[r] {
+                    (0, TILE) => weigh::<VECTORS, false>(step, r),
+                    (from, to) if from < to => {
+                        by_count!(VECTORS, to.div_ceil(8), C => weigh::<C, true>(step, r));
+                    }
+                    _ => {}
+                }
+            }
+            pack_weights::<false>(step, &mut scales);
+        }
+        for first in (0..step.lanes).step_by(8 * VECTORS) {
+            by_count!(VECTORS, ((step.lanes - first) / 8).min(VECTORS), C => {
+                for (r, (seen, scale)) in step.seen.iter().zip(scales).enumerate() {
+                    if seen.0 < seen.1 {
+                        mix::<C>(step, (r, scale), first);
+                    }
+                }
+            });
         }
     }
+}
 
-    #[inline(always)]
-    unsafe fn finish(first: &ScoredRow<Self>, widths: &[usize], scales: &mut [f32]) {
-        for (eight, (widths, scales)) in widths.chunks(8).zip(scales.chunks_mut(8)).enumerate() {
-            let (steps, inverses) = steps(first.sums.add(eight * 8 * 16), widths.len());
-            scales.copy_from_slice(&steps[..scales.len()]);
-            for (row, (&width, inverse)) in (eight * 8..).zip(widths.iter().zip(inverses)) {
-                let (scores, weights) = (first.scores.add(row * TILE), first.weights.add(row * TILE));
+/// Adds the products of a pair and `C` vectors of pairs.
+///
+/// # Safety
+/// AVX2; the elements exist.
+#[inline(always)]
+unsafe fn add_products<const C: usize>(acc: &mut [__m256i; C], pair: *const i16, vectors: *const i16) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let pair = _mm256_set1_epi32(pair.cast::<i32>().read_unaligned());
+        for (c, sum) in acc.iter_mut().enumerate() {
+            let vector = _mm256_loadu_si256(vectors.add(c * 16).cast());
+            *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pair, vector));
+        }
+    }
+}
+
+/// Asks for the share of row `r` in the next tile: all rows of the block together ask for all of it, so that what is asked for at a
+/// time stays little.
+#[inline(always)]
+fn ahead(step: &Step<'_, Integers>, r: usize) {
+    const LINE: usize = 32;
+    let (keys, values) = (step.products.pairs * 2 * TILE, step.lanes * TILE);
+    for (from, len) in [(step.products.k, keys), (step.v, values)] {
+        let share = (len / LINE).div_ceil(step.share.1);
+        let first = (step.share.0 + r) * share;
+        for line in first..(first + share).min(len / LINE) {
+            Avx2::prefetch(from.wrapping_add(len + line * LINE));
+        }
+    }
+}
+
+/// The weights, times the scales of their values, of row `r` for the first `C` vectors of keys, in the place of scores; adds to
+/// its total. `PARTLY`: the row does not see all of these keys.
+///
+/// # Safety
+/// As [`Arithmetic::step`].
+#[inline(always)]
+unsafe fn weigh<const C: usize, const PARTLY: bool>(step: &mut Step<'_, Integers>, r: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let products = step.products;
+        let mut acc = [_mm256_setzero_si256(); C];
+        let (mut q, mut k) = (products.q.add(r * products.pairs * 2), products.k);
+        for _ in 0..products.pairs {
+            add_products(&mut acc, q, k);
+            q = q.add(2);
+            k = k.add(2 * TILE);
+        }
+        let keep = |x, c: usize, other| {
+            let (from, to) = step.seen[r];
+            Avx2::keep(x, from.saturating_sub(c * 8), to.saturating_sub(c * 8), other)
+        };
+        // Without the scale of the query, which is none of a sign.
+        let query_scale = _mm256_set1_ps(*step.query_scales.add(r));
+        let mut scores = [_mm256_setzero_ps(); C];
+        for (c, score) in scores.iter_mut().enumerate() {
+            *score = _mm256_mul_ps(_mm256_cvtepi32_ps(acc[c]), _mm256_loadu_ps(step.key_scales.add(c * 8)));
+            if PARTLY {
+                *score = keep(*score, c, _mm256_set1_ps(f32::NEG_INFINITY));
+            }
+        }
+        let top = scores[1..].iter().fold(scores[0], |top, score| _mm256_max_ps(top, *score));
+        let top = _mm256_mul_ps(top, query_scale);
+        let total = step.total.add(r * 8);
+        let base = &mut step.base[r];
+        if *base == f32::NEG_INFINITY || Avx2::any_above(top, _mm256_set1_ps(*base + HEADROOM)) {
+            if let Some(factor) = move_base(base, Avx2::max_lane(top)) {
+                let mixed = std::slice::from_raw_parts_mut(step.mixed.add(r * step.lanes), step.lanes);
+                mixed.iter_mut().for_each(|sum| *sum *= factor);
+                _mm256_storeu_ps(total, _mm256_mul_ps(_mm256_loadu_ps(total), _mm256_set1_ps(factor)));
+            }
+        }
+        let base = _mm256_set1_ps(if *base == f32::NEG_INFINITY { 0.0 } else { *base });
+        let (mut weights, mut sum, mut largest) =
+            (_mm256_loadu_ps(total), _mm256_setzero_ps(), _mm256_setzero_ps());
+        for (c, score) in scores.into_iter().enumerate() {
+            let mut weight = exp2(_mm256_fmsub_ps(score, query_scale, base));
+            let mut scaled = _mm256_mul_ps(weight, _mm256_loadu_ps(step.value_scales.add(c * 8)));
+            if PARTLY {
+                // A scale that the row does not see may be no number.
+                weight = keep(weight, c, _mm256_setzero_ps());
+                scaled = keep(scaled, c, _mm256_setzero_ps());
+            }
+            weights = _mm256_add_ps(weights, weight);
+            (sum, largest) = match c {
+                0 => (scaled, scaled),
+                _ => (_mm256_add_ps(sum, scaled), _mm256_max_ps(largest, scaled)),
+            };
+            _mm256_storeu_ps(products.scores.add(r * TILE + c * 8), scaled);
+        }
+        _mm256_storeu_ps(total, weights);
+        _mm256_storeu_ps(step.sums.add(r * 16), sum);
+        _mm256_storeu_ps(step.sums.add(r * 16 + 8), largest);
+    }
+}
+
+/// Rounds the weights of all rows to whole steps and returns the steps. `WHOLE`: all rows see the whole tile.
+///
+/// # Safety
+/// As [`Arithmetic::step`]; [`weigh`] ran for every row that sees a key.
+#[inline(always)]
+unsafe fn pack_weights<const WHOLE: bool>(step: &Step<'_, Integers>, scales: &mut [f32]) {
+    for (eight, (seen, scales)) in step.seen.chunks(8).zip(scales.chunks_mut(8)).enumerate() {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (steps, inverses) = steps(step.sums.add(eight * 8 * 16), seen.len());
+            scales.copy_from_slice(&steps);
+            for (row, (&(_, to), inverse)) in (eight * 8..).zip(seen.iter().zip(inverses)) {
+                let (scores, weights) = (step.products.scores.add(row * TILE), step.weights.add(row * TILE));
                 let inverse = _mm256_set1_ps(inverse);
-                for key in (0..width).step_by(16) {
+                for key in (0..if WHOLE { TILE } else { to }).step_by(16) {
                     let at = scores.add(key);
                     let a = _mm256_mul_ps(_mm256_loadu_ps(at), inverse);
                     let b = _mm256_mul_ps(_mm256_loadu_ps(at.add(8)), inverse);
-                    Self::pack(weights.add(key), a, b);
+                    Integers::pack(weights.add(key), a, b);
                 }
             }
         }
     }
+}
 
-    #[inline(always)]
-    unsafe fn begin(_mixed: *const f32, _factor: Option<f32>) -> __m256i {
-        _mm256_setzero_si256()
-    }
-
-    #[inline(always)]
-    unsafe fn end(acc: __m256i, mixed: *const f32, factor: Option<f32>, scale: f32) -> __m256 {
-        let (mixed, sums) = (_mm256_loadu_ps(mixed), _mm256_cvtepi32_ps(acc));
-        let mixed = match factor {
-            Some(factor) => _mm256_mul_ps(mixed, _mm256_set1_ps(factor)),
-            None => mixed,
-        };
-        _mm256_fmadd_ps(sums, _mm256_set1_ps(scale), mixed)
+/// Adds weights times values of row `r` for `C` vectors of lanes from `first` on.
+///
+/// # Safety
+/// As [`Arithmetic::step`]; weights of the keys that the row sees, rounded up to a pair, are there.
+#[inline(always)]
+unsafe fn mix<const C: usize>(step: &Step<'_, Integers>, (r, scale): (usize, f32), first: usize) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        let mut acc = [_mm256_setzero_si256(); C];
+        let (mut w, mut v) = (step.weights.add(r * TILE).cast_const(), step.v.add(2 * first));
+        for _ in 0..step.seen[r].1.div_ceil(2) {
+            add_products(&mut acc, w, v);
+            w = w.add(2);
+            v = v.add(2 * step.lanes);
+        }
+        let scale = _mm256_set1_ps(scale);
+        for (c, sum) in acc.into_iter().enumerate() {
+            let mixed = step.mixed.add(r * step.lanes + first + c * 8);
+            let sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, _mm256_loadu_ps(mixed));
+            _mm256_storeu_ps(mixed, sum);
+        }
     }
 }
 

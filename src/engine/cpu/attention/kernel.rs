@@ -15,31 +15,30 @@
 //! 3. `base` is an integer: moving it multiplies by a power of two, which is exact, and weights round to bfloat16 in
 //!    the same way whatever it is. Results depend on the order of keys only, not on how queries are grouped.
 
-use super::arithmetic::Arithmetic;
-use super::softmax::{Softmax, softmax};
+use super::arithmetic::{Floats, Pairs, Sums};
+use super::softmax::softmax;
 use crate::engine::cpu::cache::TILE;
 use crate::engine::cpu::lanes::Lanes;
 
 /// Rows at most that one pass keeps in registers, over all instruction sets.
 pub const ROWS: usize = 6;
 
-/// Groups of rows at most in one step, over all instruction sets.
-const GROUPS: usize = 8;
+/// Groups of rows at most in one step.
+pub const GROUPS: usize = 8;
+
+/// Vectors of accumulators for each row of a group.
+const COLUMNS: usize = 4;
 
 /// Rows at most in one step.
 pub const STEP_ROWS: usize = ROWS * GROUPS;
 
 /// Queries, the keys of one tile, and room for their scores.
 #[derive(Clone, Copy)]
-pub struct Products<A: Arithmetic> {
+pub struct Products<A: Pairs> {
     /// `[groups of rows, pairs of head_dim, rows of the group, 2]`, scaled
     pub q: *const A::E,
-    /// `[rows]`, for integers
-    pub query_scales: *const f32,
     /// `[pairs of head_dim, TILE, 2]`
     pub k: *const A::E,
-    /// `[TILE]`, for integers
-    pub key_scales: *const f32,
     /// Pairs of a head: half of `head_dim`, rounded up.
     pub pairs: usize,
     /// `[rows, TILE]`
@@ -47,11 +46,15 @@ pub struct Products<A: Arithmetic> {
 }
 
 /// One tile and the part of the running softmax that belongs to the rows of this step.
-pub struct Step<'a, A: Arithmetic> {
+pub struct Step<'a, A: Pairs> {
     pub products: Products<A>,
     /// `[TILE / 2, lanes, 2]`
     pub v: *const A::E,
-    /// `[TILE]`, for integers
+    /// `[rows]`, for integers; likewise below.
+    pub query_scales: *const f32,
+    /// `[TILE]`
+    pub key_scales: *const f32,
+    /// `[TILE]`
     pub value_scales: *const f32,
     /// Values per position, rounded up to whole vectors.
     pub lanes: usize,
@@ -69,6 +72,8 @@ pub struct Step<'a, A: Arithmetic> {
     pub sums: *mut f32,
     /// Whether to ask for the next tile: once for all rows that share this one.
     pub ahead: bool,
+    /// Rows of the block before these, and all of them.
+    pub share: (usize, usize),
 }
 
 /// Rows that go through registers together.
@@ -82,48 +87,32 @@ pub struct Group {
     pub moved: bool,
 }
 
-/// Runs an expression with a number of rows, at most `MAX_ROWS` of the arithmetic, as a constant.
-macro_rules! by_rows {
-    ($A:ident, $rows:expr, $M:ident => $run:expr) => {
-        match $rows {
-            1 => {
-                const $M: usize = 1;
+/// Runs an expression with a number of rows or columns, 1 to `most`, as a constant.
+macro_rules! by_count {
+    ($most:expr, $count:expr, $N:ident => $run:expr) => {
+        by_count!(@ $most, $count, $N => $run, 1 2 3 4 5 6 7 8)
+    };
+    (@ $most:expr, $count:expr, $N:ident => $run:expr, $($n:literal)*) => {
+        match $count {
+            $($n if $n <= $most => {
+                const $N: usize = $n;
                 $run
-            }
-            2 => {
-                const $M: usize = 2;
-                $run
-            }
-            3 if $A::MAX_ROWS >= 3 => {
-                const $M: usize = 3;
-                $run
-            }
-            4 if $A::MAX_ROWS >= 4 => {
-                const $M: usize = 4;
-                $run
-            }
-            5 if $A::MAX_ROWS >= 5 => {
-                const $M: usize = 5;
-                $run
-            }
-            6 if $A::MAX_ROWS >= 6 => {
-                const $M: usize = 6;
-                $run
-            }
-            _ => unreachable!("a group has 1 to {} rows", $A::MAX_ROWS),
+            })*
+            _ => unreachable!("1 to {} at a time", $most),
         }
     };
 }
+pub(super) use by_count;
 
-/// Runs a step of at most `GROUPS` times `MAX_ROWS` rows.
+/// Runs a step of at most [`GROUPS`] times `MAX_ROWS` rows.
 ///
 /// Each column of keys, and then of values, meets all rows while it is in cache.
 ///
 /// # Safety
 /// The pointers of `step` have the shapes stated there and nobody else uses what they write; the instruction set is that of `A`.
 #[inline(always)]
-pub unsafe fn step<A: Arithmetic>(step: &mut Step<'_, A>) {
-    debug_assert!(A::GROUPS <= GROUPS && A::MAX_ROWS <= ROWS);
+pub unsafe fn step<A: Floats>(step: &mut Step<'_, A>) {
+    debug_assert!(step.seen.len() <= GROUPS * A::MAX_ROWS && A::MAX_ROWS <= ROWS);
     let mut groups = [Group::default(); GROUPS];
     let n_groups = step.seen.len().div_ceil(A::MAX_ROWS);
     for (index, (group, seen)) in groups.iter_mut().zip(step.seen.chunks(A::MAX_ROWS)).enumerate() {
@@ -135,28 +124,28 @@ pub unsafe fn step<A: Arithmetic>(step: &mut Step<'_, A>) {
     let end = groups.iter().map(|group| group.end).max().unwrap_or(0);
     // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
     unsafe {
-        for column in (0..end).step_by(A::PAIRS * A::COLUMNS) {
+        for column in (0..end).step_by(A::PAIRS * COLUMNS) {
             let mut ahead = step.ahead;
             for group in groups.iter().filter(|group| column < group.end) {
                 let products = step.products.of_group(group);
-                by_rows!(A, group.rows, M => score_columns::<A, M>(&products, column, group.end, ahead));
+                by_count!(A::MAX_ROWS, group.rows, M => score_columns::<A, M>(&products, column, group.end, ahead));
                 ahead = false;
             }
         }
-        let softmax = softmax(step, groups);
+        let factors = softmax(step, groups);
         let vectors = step.lanes / A::PAIRS;
-        for vector in (0..vectors).step_by(A::COLUMNS) {
+        for vector in (0..vectors).step_by(COLUMNS) {
             let mut ahead = step.ahead;
             for group in groups.iter().filter(|group| group.end > 0) {
-                let (lane, columns) = (vector * A::PAIRS, (vectors - vector).min(A::COLUMNS));
-                by_rows!(A, group.rows, M => mix_columns::<A, M>(step, (group, &softmax), lane, columns, ahead));
+                let (lane, columns) = (vector * A::PAIRS, (vectors - vector).min(COLUMNS));
+                by_count!(A::MAX_ROWS, group.rows, M => mix_columns::<A, M>(step, (group, &factors), lane, columns, ahead));
                 ahead = false;
             }
         }
     }
 }
 
-impl<A: Arithmetic> Products<A> {
+impl<A: Pairs> Products<A> {
     /// The same for the rows of a group.
     ///
     /// # Safety
@@ -167,7 +156,6 @@ impl<A: Arithmetic> Products<A> {
         unsafe {
             Self {
                 q: self.q.add(group.first * self.pairs * 2),
-                query_scales: self.query_scales.wrapping_add(group.first),
                 scores: self.scores.add(group.first * TILE),
                 ..self
             }
@@ -180,11 +168,11 @@ impl<A: Arithmetic> Products<A> {
 /// # Safety
 /// The pointers have the shapes stated there and nobody else uses the scores; the instruction set is that of `A`.
 #[inline(always)]
-pub unsafe fn score<A: Arithmetic>(rows: usize, products: &Products<A>, end: usize) {
+pub unsafe fn score<A: Floats>(rows: usize, products: &Products<A>, end: usize) {
     debug_assert!((1..=A::MAX_ROWS).contains(&rows) && end <= TILE);
-    for column in (0..end).step_by(A::PAIRS * A::COLUMNS) {
+    for column in (0..end).step_by(A::PAIRS * COLUMNS) {
         // SAFETY: passed on from the caller.
-        unsafe { by_rows!(A, rows, M => score_columns::<A, M>(products, column, end, true)) }
+        unsafe { by_count!(A::MAX_ROWS, rows, M => score_columns::<A, M>(products, column, end, true)) }
     }
 }
 
@@ -193,28 +181,25 @@ pub unsafe fn score<A: Arithmetic>(rows: usize, products: &Products<A>, end: usi
 /// # Safety
 /// As [`score`].
 #[inline(always)]
-unsafe fn score_columns<A: Arithmetic, const M: usize>(
+unsafe fn score_columns<A: Floats, const M: usize>(
     products: &Products<A>,
     column: usize,
     end: usize,
     ahead: bool,
 ) {
+    let columns = (end - column).div_ceil(A::PAIRS).min(COLUMNS);
     // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
     unsafe {
-        match (end - column).div_ceil(A::PAIRS).min(A::COLUMNS) {
-            1 => scores::<A, M, 1, true>(products, column),
-            2 if ahead || A::COLUMNS > 2 => scores::<A, M, 2, true>(products, column),
-            2 => scores::<A, M, 2, false>(products, column),
-            3 => scores::<A, M, 3, true>(products, column),
-            _ if ahead => scores::<A, M, 4, true>(products, column),
-            _ => scores::<A, M, 4, false>(products, column),
-        }
+        by_count!(COLUMNS, columns, C => match ahead {
+            true => scores::<A, M, C, true>(products, column),
+            false => scores::<A, M, C, false>(products, column),
+        })
     }
 }
 
 /// Asks for the cache lines of `columns` vectors of packed elements.
 #[inline(always)]
-fn prefetch_columns<A: Arithmetic>(from: *const A::E, columns: usize) {
+fn prefetch_columns<A: Floats>(from: *const A::E, columns: usize) {
     let size = 2 * A::PAIRS * size_of::<A::E>();
     for c in (0..columns).filter(|c| (c * size).is_multiple_of(64)) {
         A::L::prefetch(from.wrapping_add(c * 2 * A::PAIRS));
@@ -226,27 +211,13 @@ fn prefetch_columns<A: Arithmetic>(from: *const A::E, columns: usize) {
 /// # Safety
 /// These elements exist; the instruction set is that of `A`.
 #[inline(always)]
-unsafe fn add_products<A: Arithmetic, const M: usize, const C: usize>(
-    acc: &mut [[A::Acc; C]; M],
+unsafe fn add_products<A: Floats, const M: usize, const C: usize>(
+    acc: &mut [[Sums<A>; C]; M],
     (rows, stride): (*const A::E, usize),
     columns: *const A::E,
 ) {
     // SAFETY: the caller's promise.
     unsafe {
-        if A::COLUMNS == 2 {
-            // Twelve accumulators, two columns, one row at a time.
-            let mut vectors = [A::load(columns); C];
-            for (c, vector) in vectors.iter_mut().enumerate() {
-                *vector = A::load(columns.add(c * 2 * A::PAIRS));
-            }
-            for (r, sums) in acc.iter_mut().enumerate() {
-                let pair = A::pair(rows.add(r * stride));
-                for (sum, vector) in sums.iter_mut().zip(vectors) {
-                    *sum = A::dot(*sum, pair, vector);
-                }
-            }
-            return;
-        }
         let mut pairs = [A::pair(rows); M];
         for (r, pair) in pairs.iter_mut().enumerate() {
             *pair = A::pair(rows.add(r * stride));
@@ -265,13 +236,13 @@ unsafe fn add_products<A: Arithmetic, const M: usize, const C: usize>(
 /// # Safety
 /// As [`score`]; the columns lie inside the tile.
 #[inline(always)]
-unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
+unsafe fn scores<A: Floats, const M: usize, const C: usize, const AHEAD: bool>(
     products: &Products<A>,
     column: usize,
 ) {
     // SAFETY: row `p` of `k` has `2 * TILE` elements, of `q` `2 * M`; `scores` has `TILE` values per row.
     unsafe {
-        let mut acc = [[A::zero(); C]; M];
+        let mut acc = [[A::L::splat(0.0); C]; M];
         let (mut k, mut q) = (products.k.add(2 * column), products.q);
         // The next tile from its start to its end, over all columns of this one.
         let mut next = products.k.wrapping_add(products.pairs * 2 * (TILE + column));
@@ -286,12 +257,9 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: boo
         }
         for (r, row) in acc.iter().enumerate() {
             let to = products.scores.add(r * TILE + column);
-            let query = products.query_scales.wrapping_add(r);
             for c in (0..C).step_by(A::PARTS) {
                 // An odd number of half vectors leaves the upper half of the last one unused.
-                let sums = [row[c], row[(c + 1).min(C - 1)]];
-                let keys = products.key_scales.wrapping_add(column + c * A::PAIRS);
-                A::L::store(to.add(c * A::PAIRS), A::scores(sums, keys, query));
+                A::L::store(to.add(c * A::PAIRS), A::join(row[c], row[(c + 1).min(C - 1)]));
             }
         }
     }
@@ -302,44 +270,42 @@ unsafe fn scores<A: Arithmetic, const M: usize, const C: usize, const AHEAD: boo
 /// # Safety
 /// As [`step`]; weights of keys below the end of the group rounded up to a pair are there, and the lanes exist.
 #[inline(always)]
-unsafe fn mix_columns<A: Arithmetic, const M: usize>(
+unsafe fn mix_columns<A: Floats, const M: usize>(
     step: &Step<'_, A>,
-    group: (&Group, &Softmax),
+    group: (&Group, &[f32; STEP_ROWS]),
     lane: usize,
     columns: usize,
     ahead: bool,
 ) {
     // SAFETY: passed on from the caller.
     unsafe {
-        match columns {
-            1 => mix::<A, M, 1, true>(step, group, lane),
-            2 if ahead || A::COLUMNS > 2 => mix::<A, M, 2, true>(step, group, lane),
-            2 => mix::<A, M, 2, false>(step, group, lane),
-            3 => mix::<A, M, 3, true>(step, group, lane),
-            _ if ahead => mix::<A, M, 4, true>(step, group, lane),
-            _ => mix::<A, M, 4, false>(step, group, lane),
-        }
+        by_count!(COLUMNS, columns, C => match ahead {
+            true => mix::<A, M, C, true>(step, group, lane),
+            false => mix::<A, M, C, false>(step, group, lane),
+        })
     }
 }
 
 /// # Safety
 /// As [`mix_columns`].
 #[inline(always)]
-unsafe fn mix<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
+unsafe fn mix<A: Floats, const M: usize, const C: usize, const AHEAD: bool>(
     step: &Step<'_, A>,
-    (group, softmax): (&Group, &Softmax),
+    (group, factors): (&Group, &[f32; STEP_ROWS]),
     lane: usize,
 ) {
-    let factor = |r: usize| group.moved.then(|| softmax.factors[group.first + r]);
     let n = <A::L as Lanes>::N;
     let stride = step.lanes * A::PARTS;
     // SAFETY: a row of `v` has `2 * lanes` elements, of `mixed` `stride` values, of `weights` `TILE` elements.
     unsafe {
-        let mut acc = [[A::zero(); C]; M];
+        let mut acc = [[A::L::splat(0.0); C]; M];
         let mixed = step.mixed.add(group.first * stride + lane * A::PARTS);
         for (r, row) in acc.iter_mut().enumerate() {
             for (c, sum) in row.iter_mut().enumerate() {
-                *sum = A::begin(mixed.add(r * stride + c * n), factor(r));
+                *sum = A::L::load(mixed.add(r * stride + c * n));
+                if group.moved {
+                    *sum = A::L::mul(*sum, A::L::splat(factors[group.first + r]));
+                }
             }
         }
         let mut w = step.weights.add(group.first * TILE).cast_const();
@@ -356,8 +322,7 @@ unsafe fn mix<A: Arithmetic, const M: usize, const C: usize, const AHEAD: bool>(
         }
         for (r, row) in acc.iter().enumerate() {
             for (c, sum) in row.iter().enumerate() {
-                let at = mixed.add(r * stride + c * n);
-                A::L::store(at, A::end(*sum, at, factor(r), softmax.scales[group.first + r]));
+                A::L::store(mixed.add(r * stride + c * n), *sum);
             }
         }
     }

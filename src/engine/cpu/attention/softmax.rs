@@ -1,6 +1,6 @@
 //! The middle of a step: from scores to weights, row after row.
 
-use super::arithmetic::{Arithmetic, ScoredRow};
+use super::arithmetic::Floats;
 use super::kernel::{Group, STEP_ROWS, Step};
 use crate::engine::cpu::cache::TILE;
 use crate::engine::cpu::lanes::Lanes;
@@ -9,62 +9,35 @@ use crate::engine::cpu::lanes::Lanes;
 /// them far from overflow.
 pub const HEADROOM: f32 = 40.0;
 
-/// What softmax leaves for the mix, of each row of a step.
-pub struct Softmax {
-    /// What to multiply earlier sums by, where a base moved.
-    pub factors: [f32; STEP_ROWS],
-    /// Scales of the weights.
-    pub scales: [f32; STEP_ROWS],
-}
-
-/// Weights from scores for the keys that each group sees.
+/// Weights from scores for the keys that each group sees. Returns what to multiply earlier sums of each row by, where its
+/// base moved.
 ///
 /// # Safety
 /// As [`step`](super::kernel::step); scores of keys below the ends of the groups are there.
 #[inline(always)]
-pub unsafe fn softmax<A: Arithmetic>(step: &mut Step<'_, A>, groups: &mut [Group]) -> Softmax {
-    let mut softmax = Softmax { factors: [1.0; STEP_ROWS], scales: [1.0; STEP_ROWS] };
-    let mut widths = [0; STEP_ROWS];
-    // SAFETY: `scores` and `weights` have `TILE` values per row, `total` one vector, `sums` two.
-    unsafe {
-        for group in groups.iter_mut().filter(|group| group.end > 0) {
-            let rows = group.first..group.first + group.rows;
-            // Weights are packed two vectors at a time.
-            let width = group.end.next_multiple_of(2 * <A::L as Lanes>::N).min(TILE);
-            widths[rows.clone()].fill(width);
-            for r in rows {
-                if let Some(factor) = weigh_row(step, r, width) {
-                    softmax.factors[r] = factor;
-                    group.moved = true;
-                }
+pub unsafe fn softmax<A: Floats>(step: &mut Step<'_, A>, groups: &mut [Group]) -> [f32; STEP_ROWS] {
+    let mut factors = [1.0; STEP_ROWS];
+    for group in groups.iter_mut().filter(|group| group.end > 0) {
+        // Weights are packed two vectors at a time.
+        let width = group.end.next_multiple_of(2 * <A::L as Lanes>::N).min(TILE);
+        for r in group.first..group.first + group.rows {
+            // SAFETY: passed on from the caller.
+            if let Some(factor) = unsafe { weigh_row(step, r, width) } {
+                factors[r] = factor;
+                group.moved = true;
             }
         }
-        let rows = step.seen.len();
-        A::finish(&step.scored(0), &widths[..rows], &mut softmax.scales[..rows]);
     }
-    softmax
+    factors
 }
 
-impl<A: Arithmetic> Step<'_, A> {
-    /// The scores of a row, none of them to look at yet.
-    ///
-    /// # Safety
-    /// The row exists.
-    #[inline(always)]
-    unsafe fn scored(&self, r: usize) -> ScoredRow<A> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            ScoredRow {
-                scores: self.products.scores.add(r * TILE),
-                base: 0.0,
-                width: 0,
-                partly: None,
-                value_scales: self.value_scales,
-                weights: self.weights.add(r * TILE),
-                sums: self.sums.add(r * 2 * <A::L as Lanes>::N),
-            }
-        }
-    }
+/// Moves the base of a row to the largest score, rounded up, where that is far above it. Returns what to multiply earlier sums
+/// by.
+#[inline(always)]
+pub fn move_base(base: &mut f32, largest: f32) -> Option<f32> {
+    let old = *base;
+    *base = largest.ceil().max(old);
+    (old != f32::NEG_INFINITY).then(|| (old - *base).exp2())
 }
 
 /// Weights from the scores of one row below `width`. Returns what to multiply earlier sums by, where its base moved.
@@ -72,37 +45,40 @@ impl<A: Arithmetic> Step<'_, A> {
 /// # Safety
 /// As [`softmax`].
 #[inline(always)]
-unsafe fn weigh_row<A: Arithmetic>(step: &mut Step<'_, A>, r: usize, width: usize) -> Option<f32> {
+unsafe fn weigh_row<A: Floats>(step: &mut Step<'_, A>, r: usize, width: usize) -> Option<f32> {
     let n = <A::L as Lanes>::N;
-    // SAFETY: passed on from the caller.
+    // SAFETY: `scores` and `weights` have `TILE` values per row, `total` one vector.
     unsafe {
-        let mut scored = step.scored(r);
+        let (scores, weights) = (step.products.scores.add(r * TILE), step.weights.add(r * TILE));
         let (from, to) = step.seen[r];
         if from > 0 || to < width {
-            scored.partly = Some((from, to));
             let nothing = A::L::splat(f32::NEG_INFINITY);
             for key in (0..width).step_by(n) {
-                let x = A::L::load(scored.scores.add(key));
+                let x = A::L::load(scores.add(key));
                 let kept = A::L::keep(x, from.saturating_sub(key), to.saturating_sub(key), nothing);
-                A::L::store(scored.scores.add(key), kept);
+                A::L::store(scores.add(key), kept);
             }
         }
-        let mut top = A::L::load(scored.scores);
+        let mut top = A::L::load(scores);
         for key in (n..width).step_by(n) {
-            top = A::L::max(top, A::L::load(scored.scores.add(key)));
+            top = A::L::max(top, A::L::load(scores.add(key)));
         }
-        let (old, mut factor) = (step.base[r], None);
-        let unset = old == f32::NEG_INFINITY;
-        if unset || A::L::any_above(top, A::L::splat(old + HEADROOM)) {
-            let new = A::L::max_lane(top).ceil().max(old);
-            step.base[r] = new;
-            factor = (!unset).then(|| (old - new).exp2());
+        let base = &mut step.base[r];
+        let mut factor = None;
+        if *base == f32::NEG_INFINITY || A::L::any_above(top, A::L::splat(*base + HEADROOM)) {
+            factor = move_base(base, A::L::max_lane(top));
         }
-        (scored.base, scored.width) =
-            (if step.base[r] == f32::NEG_INFINITY { 0.0 } else { step.base[r] }, width);
-        let total = step.total.add(r * n);
-        let earlier = A::L::mul(A::L::load(total), A::L::splat(factor.unwrap_or(1.0)));
-        A::L::store(total, A::weigh(&scored, earlier));
+        let base = A::L::splat(if *base == f32::NEG_INFINITY { 0.0 } else { *base });
+        let at = step.total.add(r * n);
+        let mut total = A::L::mul(A::L::load(at), A::L::splat(factor.unwrap_or(1.0)));
+        for key in (0..width).step_by(2 * n) {
+            let a = A::exp2(A::L::sub(A::L::load(scores.add(key)), base));
+            let b = A::exp2(A::L::sub(A::L::load(scores.add(key + n)), base));
+            let packed = weights.add(key);
+            A::pack(packed, a, b);
+            total = A::add_packed(total, packed, a, b);
+        }
+        A::L::store(at, total);
         factor
     }
 }

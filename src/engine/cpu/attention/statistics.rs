@@ -12,7 +12,6 @@
 //! pass is exact. Almost all tiles lie in one bucket: they cost no more than their sum.
 
 use std::ops::Range;
-use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use super::arithmetic::{Pairs, Single};
@@ -205,9 +204,7 @@ unsafe fn sum_block_on<L: Lanes>(
                     count,
                     &Products::<Single<L>> {
                         q,
-                        query_scales: ptr::null(),
                         k,
-                        key_scales: ptr::null(),
                         pairs,
                         scores: scratch.scores.as_mut_ptr(),
                     },
