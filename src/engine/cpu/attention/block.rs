@@ -209,8 +209,8 @@ unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &
                     mixed: scratch.mixed.as_mut_ptr().add(first * shape.value_lanes() * A::PARTS),
                     weights: scratch.weights.as_mut_ptr().cast(),
                     sums: scratch.sums.as_mut_ptr(),
-                    ahead: first == 0,
-                    share: (first, rows),
+                    first,
+                    block_rows: rows,
                 };
                 A::step(&mut work);
             }

@@ -134,30 +134,65 @@ unsafe impl Arithmetic for Integers {
 
     #[inline(always)]
     unsafe fn step(step: &mut Step<'_, Self>) {
-        let mut scales = [0.0; Self::STEP_ROWS];
         if step.seen.iter().all(|seen| *seen == (0, TILE)) {
-            for r in 0..step.seen.len() {
-                ahead(step, r);
-                weigh::<VECTORS, false>(step, r);
-            }
-            pack_weights::<true>(step, &mut scales);
+            step_whole(step);
         } else {
-            for r in 0..step.seen.len() {
-                match step.seen[r] {
-                    (0, TILE) => weigh::<VECTORS, false>(step, r),
-                    (from, to) if from < to => {
-                        by_count!(VECTORS, to.div_ceil(8), C => weigh::<C, true>(step, r));
-                    }
-                    _ => {}
-                }
-            }
-            pack_weights::<false>(step, &mut scales);
+            step_partly(step);
         }
+    }
+}
+
+/// [`Arithmetic::step`] of rows that all see the whole tile. On its own, for the sake of its registers.
+///
+/// # Safety
+/// As there.
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+unsafe fn step_whole(step: &mut Step<'_, Integers>) {
+    let mut scales = [0.0; Integers::STEP_ROWS];
+    let ahead = Ahead::new(step);
+    // SAFETY: the caller's promise.
+    unsafe {
+        for r in 0..step.seen.len() {
+            ahead.prefetch(r);
+            weigh::<VECTORS, false>(step, r);
+        }
+        pack_weights::<true>(step, &mut scales);
         for first in (0..step.lanes).step_by(8 * VECTORS) {
             by_count!(VECTORS, ((step.lanes - first) / 8).min(VECTORS), C => {
-                for (r, (seen, scale)) in step.seen.iter().zip(scales).enumerate() {
-                    if seen.0 < seen.1 {
-                        mix::<C>(step, (r, scale), first);
+                for (r, scale) in scales.into_iter().enumerate().take(step.seen.len()) {
+                    mix::<C>(step, (r, TILE), scale, first);
+                }
+            });
+        }
+    }
+}
+
+/// [`Arithmetic::step`] of rows some of which see a part of the tile, or nothing.
+///
+/// # Safety
+/// As there.
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+unsafe fn step_partly(step: &mut Step<'_, Integers>) {
+    let mut scales = [0.0; Integers::STEP_ROWS];
+    // SAFETY: the caller's promise.
+    unsafe {
+        for r in 0..step.seen.len() {
+            match step.seen[r] {
+                (0, TILE) => weigh::<VECTORS, false>(step, r),
+                (from, to) if from < to => {
+                    by_count!(VECTORS, to.div_ceil(8), C => weigh::<C, true>(step, r));
+                }
+                _ => {}
+            }
+        }
+        pack_weights::<false>(step, &mut scales);
+        for first in (0..step.lanes).step_by(8 * VECTORS) {
+            by_count!(VECTORS, ((step.lanes - first) / 8).min(VECTORS), C => {
+                for (r, (&(from, to), scale)) in step.seen.iter().zip(scales).enumerate() {
+                    if from < to {
+                        mix::<C>(step, (r, to), scale, first);
                     }
                 }
             });
@@ -181,17 +216,32 @@ unsafe fn add_products<const C: usize>(acc: &mut [__m256i; C], pair: *const i16,
     }
 }
 
-/// Asks for the share of row `r` in the next tile: all rows of the block together ask for all of it, so that what is asked for at a
-/// time stays little.
-#[inline(always)]
-fn ahead(step: &Step<'_, Integers>, r: usize) {
+/// Asks for the next tile, spread over all rows of the block: asking for all of it at once would wait for memory.
+struct Ahead {
+    /// Keys and values of the next tile, and lines of them that each row asks for.
+    parts: [(*const i16, usize); 2],
+    /// Rows of the block before the step.
+    first: usize,
+}
+
+impl Ahead {
+    /// Elements of a cache line.
     const LINE: usize = 32;
-    let (keys, values) = (step.products.pairs * 2 * TILE, step.lanes * TILE);
-    for (from, len) in [(step.products.k, keys), (step.v, values)] {
-        let share = (len / LINE).div_ceil(step.share.1);
-        let first = (step.share.0 + r) * share;
-        for line in first..(first + share).min(len / LINE) {
-            Avx2::prefetch(from.wrapping_add(len + line * LINE));
+
+    fn new(step: &Step<'_, Integers>) -> Self {
+        let part = |from: *const i16, len: usize| {
+            (from.wrapping_add(len), (len / Self::LINE).div_ceil(step.block_rows))
+        };
+        let keys = part(step.products.k, step.products.pairs * 2 * TILE);
+        Self { parts: [keys, part(step.v, step.lanes * TILE)], first: step.first }
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, r: usize) {
+        for (from, lines) in self.parts {
+            for line in (self.first + r) * lines..(self.first + r + 1) * lines {
+                Avx2::prefetch(from.wrapping_add(line * Self::LINE));
+            }
         }
     }
 }
@@ -217,7 +267,7 @@ unsafe fn weigh<const C: usize, const PARTLY: bool>(step: &mut Step<'_, Integers
             let (from, to) = step.seen[r];
             Avx2::keep(x, from.saturating_sub(c * 8), to.saturating_sub(c * 8), other)
         };
-        // Without the scale of the query, which is none of a sign.
+        // Not negative: the largest score is the largest without it.
         let query_scale = _mm256_set1_ps(*step.query_scales.add(r));
         let mut scores = [_mm256_setzero_ps(); C];
         for (c, score) in scores.iter_mut().enumerate() {
@@ -230,14 +280,15 @@ unsafe fn weigh<const C: usize, const PARTLY: bool>(step: &mut Step<'_, Integers
         let top = _mm256_mul_ps(top, query_scale);
         let total = step.total.add(r * 8);
         let base = &mut step.base[r];
-        if *base == f32::NEG_INFINITY || Avx2::any_above(top, _mm256_set1_ps(*base + HEADROOM)) {
+        if Avx2::any_above(top, _mm256_set1_ps(*base + HEADROOM)) {
             if let Some(factor) = move_base(base, Avx2::max_lane(top)) {
                 let mixed = std::slice::from_raw_parts_mut(step.mixed.add(r * step.lanes), step.lanes);
                 mixed.iter_mut().for_each(|sum| *sum *= factor);
                 _mm256_storeu_ps(total, _mm256_mul_ps(_mm256_loadu_ps(total), _mm256_set1_ps(factor)));
             }
         }
-        let base = _mm256_set1_ps(if *base == f32::NEG_INFINITY { 0.0 } else { *base });
+        // Before the first score that is not minus infinity: minus infinity less a number, not itself.
+        let base = _mm256_set1_ps(base.max(f32::MIN));
         let (mut weights, mut sum, mut largest) =
             (_mm256_loadu_ps(total), _mm256_setzero_ps(), _mm256_setzero_ps());
         for (c, score) in scores.into_iter().enumerate() {
@@ -286,17 +337,23 @@ unsafe fn pack_weights<const WHOLE: bool>(step: &Step<'_, Integers>, scales: &mu
     }
 }
 
-/// Adds weights times values of row `r` for `C` vectors of lanes from `first` on.
+/// Adds weights, in steps of `scale`, times values of row `r`, which sees no key from `end` on, for `C` vectors of lanes from
+/// `first` on.
 ///
 /// # Safety
 /// As [`Arithmetic::step`]; weights of the keys that the row sees, rounded up to a pair, are there.
 #[inline(always)]
-unsafe fn mix<const C: usize>(step: &Step<'_, Integers>, (r, scale): (usize, f32), first: usize) {
+unsafe fn mix<const C: usize>(
+    step: &Step<'_, Integers>,
+    (r, end): (usize, usize),
+    scale: f32,
+    first: usize,
+) {
     // SAFETY: passed on from the caller.
     unsafe {
         let mut acc = [_mm256_setzero_si256(); C];
         let (mut w, mut v) = (step.weights.add(r * TILE).cast_const(), step.v.add(2 * first));
-        for _ in 0..step.seen[r].1.div_ceil(2) {
+        for _ in 0..end.div_ceil(2) {
             add_products(&mut acc, w, v);
             w = w.add(2);
             v = v.add(2 * step.lanes);

@@ -70,10 +70,10 @@ pub struct Step<'a, A: Pairs> {
     pub weights: *mut A::E,
     /// `[rows, 2, Lanes::N]`, for integers
     pub sums: *mut f32,
-    /// Whether to ask for the next tile: once for all rows that share this one.
-    pub ahead: bool,
-    /// Rows of the block before these, and all of them.
-    pub share: (usize, usize),
+    /// Rows of the block before these.
+    pub first: usize,
+    /// All rows of the block, which share this tile and, after it, the next one.
+    pub block_rows: usize,
 }
 
 /// Rows that go through registers together.
@@ -125,7 +125,7 @@ pub unsafe fn step<A: Floats>(step: &mut Step<'_, A>) {
     // SAFETY: passed on from the caller; columns from `end` rounded up to a vector lie inside the tile.
     unsafe {
         for column in (0..end).step_by(A::PAIRS * COLUMNS) {
-            let mut ahead = step.ahead;
+            let mut ahead = step.first == 0;
             for group in groups.iter().filter(|group| column < group.end) {
                 let products = step.products.of_group(group);
                 by_count!(A::MAX_ROWS, group.rows, M => score_columns::<A, M>(&products, column, group.end, ahead));
@@ -135,7 +135,7 @@ pub unsafe fn step<A: Floats>(step: &mut Step<'_, A>) {
         let factors = softmax(step, groups);
         let vectors = step.lanes / A::PAIRS;
         for vector in (0..vectors).step_by(COLUMNS) {
-            let mut ahead = step.ahead;
+            let mut ahead = step.first == 0;
             for group in groups.iter().filter(|group| group.end > 0) {
                 let (lane, columns) = (vector * A::PAIRS, (vectors - vector).min(COLUMNS));
                 by_count!(A::MAX_ROWS, group.rows, M => mix_columns::<A, M>(step, (group, &factors), lane, columns, ahead));
