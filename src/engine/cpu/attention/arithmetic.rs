@@ -79,12 +79,8 @@ pub unsafe trait Floats: Pairs {
     /// The sums of the two parts of each pair of `a`, then those of `b`; `a` where there is one part.
     unsafe fn join(a: Sums<Self>, b: Sums<Self>) -> Sums<Self>;
     /// Adds the values that [`Pairs::pack`] wrote for `a` and `b`, after their rounding.
-    unsafe fn add_packed(
-        sum: Sums<Self>,
-        packed: *const Self::E,
-        a: Sums<Self>,
-        b: Sums<Self>,
-    ) -> Sums<Self>;
+    unsafe fn add_packed(sum: Sums<Self>, packed: *const Self::E, a: Sums<Self>, b: Sums<Self>)
+    -> Sums<Self>;
     /// 2^x to the accuracy of the packed elements.
     unsafe fn exp2(x: Sums<Self>) -> Sums<Self>;
 }

@@ -202,12 +202,7 @@ unsafe fn sum_block_on<L: Lanes>(
                 let q = scratch.q.as_ptr().add(first * pairs * 2);
                 score(
                     count,
-                    &Products::<Single<L>> {
-                        q,
-                        k,
-                        pairs,
-                        scores: scratch.scores.as_mut_ptr(),
-                    },
+                    &Products::<Single<L>> { q, k, pairs, scores: scratch.scores.as_mut_ptr() },
                     end,
                 );
                 for (r, seen) in seen[..count].iter().enumerate().filter(|(_, seen)| seen.0 < seen.1) {

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::expand::{Expanded, finish};
+use super::expand::{Expanded, WORDS, finish};
 use super::format::{BLOCK, Format, LANES, PAIRS};
 use super::kernels::{ExpandedTile, TILE_LANES, TILE_PANELS};
 use super::pairs_avx2::{HALF_LANES, for_each_pair, splat, sub16};
@@ -57,6 +57,8 @@ unsafe fn products<const R: usize>(x: [*const i16; R], mut integers: *const i16)
         unsafe {
             let low = _mm256_loadu_si256(integers.cast());
             let high = _mm256_loadu_si256(integers.add(LANES).cast());
+            // The same of the next block: the hardware follows only now and then.
+            _mm_prefetch::<_MM_HINT_T0>(integers.wrapping_add(TILE_PANELS * WORDS).cast());
             for (r, [low_sum, high_sum]) in products.iter_mut().enumerate() {
                 let pair = _mm256_set1_epi32(x[r].cast::<i32>().add(pair).read_unaligned());
                 *low_sum = _mm256_add_epi32(*low_sum, _mm256_madd_epi16(pair, low));
