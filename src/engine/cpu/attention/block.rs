@@ -72,7 +72,7 @@ pub struct Scratch {
     scores: Aligned<f32>,
     /// `[STEP_ROWS, TILE]`, packed
     weights: Aligned<f32>,
-    /// `[STEP_ROWS, 2, lanes of a vector]`
+    /// `[STEP_ROWS, lanes of a vector]`
     sums: Aligned<f32>,
     /// `[rows]`
     base: Aligned<f32>,
@@ -98,7 +98,7 @@ impl Scratch {
         self.values.reserve(shape.value_tile());
         self.scores.reserve(STEP_ROWS * TILE);
         self.weights.reserve((STEP_ROWS * TILE).max(row_len(problem)));
-        self.sums.reserve(STEP_ROWS * 2 * WIDEST);
+        self.sums.reserve(STEP_ROWS * WIDEST);
         self.base.reserve(rows);
         self.total.reserve(rows * WIDEST);
         self.mixed.reserve(rows * shape.value_lanes() * 2);

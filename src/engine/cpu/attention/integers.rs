@@ -76,20 +76,21 @@ macro_rules! reduce {
 
 /// The step of the integer weights of up to eight rows and its inverse, both 0 where nothing is left of the weights.
 ///
+/// No weight is larger than the sum of its lane, and where one stands out, it is little smaller.
+///
 /// # Safety
-/// AVX2; `sums`: `[rows, 2, 8]`, sums and largest weights.
+/// AVX2; `sums`: `[rows, 8]`, of the weights in each lane.
 #[inline(always)]
 unsafe fn steps(sums: *const f32, rows: usize) -> ([f32; 8], [f32; 8]) {
     let (mut step, mut inverse) = ([0.0; 8], [0.0; 8]);
     // SAFETY: the caller's promise.
     unsafe {
-        let (mut all, mut largest) = ([_mm256_setzero_ps(); 8], [_mm256_setzero_ps(); 8]);
-        for (row, (all, largest)) in all.iter_mut().zip(&mut largest).take(rows).enumerate() {
-            *all = _mm256_loadu_ps(sums.add(row * 16));
-            *largest = _mm256_loadu_ps(sums.add(row * 16 + 8));
+        let mut all = [_mm256_setzero_ps(); 8];
+        for (row, all) in all.iter_mut().enumerate().take(rows) {
+            *all = _mm256_loadu_ps(sums.add(row * 8));
         }
         let by_sum = _mm256_mul_ps(reduce!(all, _mm256_add_ps), _mm256_set1_ps(1.0 / WEIGHTS));
-        let by_largest = _mm256_mul_ps(reduce!(largest, _mm256_max_ps), _mm256_set1_ps(1.0 / LARGEST_WEIGHT));
+        let by_largest = _mm256_mul_ps(reduce!(all, _mm256_max_ps), _mm256_set1_ps(1.0 / LARGEST_WEIGHT));
         // The second operand comes through where one is not a number: the sum, when a weight is none.
         let steps = _mm256_max_ps(by_largest, by_sum);
         // Less would be lost beside the weights of any other tile, and cannot be divided by.
@@ -290,26 +291,22 @@ unsafe fn weigh<const C: usize, const PARTLY: bool>(step: &mut Step<'_, Integers
         }
         // Before the first score that is not minus infinity: minus infinity less a number, not itself.
         let base = _mm256_set1_ps(base.max(f32::MIN));
-        let (mut weights, mut sum, mut largest) =
-            (_mm256_loadu_ps(total), _mm256_setzero_ps(), _mm256_setzero_ps());
+        let (mut weights, mut sum) = (_mm256_loadu_ps(total), _mm256_setzero_ps());
         for (c, score) in scores.into_iter().enumerate() {
             let mut weight = exp2(_mm256_fmsub_ps(score, query_scale, base));
-            let mut scaled = _mm256_mul_ps(weight, _mm256_loadu_ps(step.value_scales.add(c * 8)));
+            let mut value_scale = _mm256_loadu_ps(step.value_scales.add(c * 8));
             if PARTLY {
                 // A scale that the row does not see may be no number.
                 weight = keep(weight, c, _mm256_setzero_ps());
-                scaled = keep(scaled, c, _mm256_setzero_ps());
+                value_scale = keep(value_scale, c, _mm256_setzero_ps());
             }
+            let scaled = _mm256_mul_ps(weight, value_scale);
             weights = _mm256_add_ps(weights, weight);
-            (sum, largest) = match c {
-                0 => (scaled, scaled),
-                _ => (_mm256_add_ps(sum, scaled), _mm256_max_ps(largest, scaled)),
-            };
+            sum = if c == 0 { scaled } else { _mm256_fmadd_ps(weight, value_scale, sum) };
             _mm256_storeu_ps(products.scores.add(r * TILE + c * 8), scaled);
         }
         _mm256_storeu_ps(total, weights);
-        _mm256_storeu_ps(step.sums.add(r * 16), sum);
-        _mm256_storeu_ps(step.sums.add(r * 16 + 8), largest);
+        _mm256_storeu_ps(step.sums.add(r * 8), sum);
     }
 }
 
@@ -322,7 +319,7 @@ unsafe fn pack_weights<const WHOLE: bool>(step: &Step<'_, Integers>, scales: &mu
     for (eight, (seen, scales)) in step.seen.chunks(8).zip(scales.chunks_mut(8)).enumerate() {
         // SAFETY: the caller's promise.
         unsafe {
-            let (steps, inverses) = steps(step.sums.add(eight * 8 * 16), seen.len());
+            let (steps, inverses) = steps(step.sums.add(eight * 8 * 8), seen.len());
             scales.copy_from_slice(&steps);
             for (row, (&(_, to), inverse)) in (eight * 8..).zip(seen.iter().zip(inverses)) {
                 let (scores, weights) = (step.products.scores.add(row * TILE), step.weights.add(row * TILE));

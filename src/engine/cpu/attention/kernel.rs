@@ -68,7 +68,7 @@ pub struct Step<'a, A: Pairs> {
     pub mixed: *mut f32,
     /// `[rows, TILE]`
     pub weights: *mut A::E,
-    /// `[rows, 2, Lanes::N]`, for integers
+    /// `[rows, Lanes::N]`, for integers
     pub sums: *mut f32,
     /// Rows of the block before these.
     pub first: usize,
