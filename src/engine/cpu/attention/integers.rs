@@ -282,12 +282,12 @@ unsafe fn weigh<const C: usize, const PARTLY: bool>(step: &mut Step<'_, Integers
         let top = _mm256_mul_ps(top, query_scale);
         let total = step.total.add(r * 8);
         let base = &mut step.base[r];
-        if Avx2::any_above(top, _mm256_set1_ps(*base + HEADROOM)) {
-            if let Some(factor) = move_base(base, Avx2::max_lane(top)) {
-                let mixed = std::slice::from_raw_parts_mut(step.mixed.add(r * step.lanes), step.lanes);
-                mixed.iter_mut().for_each(|sum| *sum *= factor);
-                _mm256_storeu_ps(total, _mm256_mul_ps(_mm256_loadu_ps(total), _mm256_set1_ps(factor)));
-            }
+        if Avx2::any_above(top, _mm256_set1_ps(*base + HEADROOM))
+            && let Some(factor) = move_base(base, Avx2::max_lane(top))
+        {
+            let mixed = std::slice::from_raw_parts_mut(step.mixed.add(r * step.lanes), step.lanes);
+            mixed.iter_mut().for_each(|sum| *sum *= factor);
+            _mm256_storeu_ps(total, _mm256_mul_ps(_mm256_loadu_ps(total), _mm256_set1_ps(factor)));
         }
         // Before the first score that is not minus infinity: minus infinity less a number, not itself.
         let base = _mm256_set1_ps(base.max(f32::MIN));

@@ -20,10 +20,10 @@ pub unsafe fn softmax<A: Floats>(step: &mut Step<'_, A>, groups: &mut [Group]) -
     for group in groups.iter_mut().filter(|group| group.end > 0) {
         // Weights are packed two vectors at a time.
         let width = group.end.next_multiple_of(2 * <A::L as Lanes>::N).min(TILE);
-        for r in group.first..group.first + group.rows {
+        for (r, factor) in factors.iter_mut().enumerate().skip(group.first).take(group.rows) {
             // SAFETY: passed on from the caller.
-            if let Some(factor) = unsafe { weigh_row(step, r, width) } {
-                factors[r] = factor;
+            if let Some(moved) = unsafe { weigh_row(step, r, width) } {
+                *factor = moved;
                 group.moved = true;
             }
         }
