@@ -57,7 +57,7 @@ unsafe fn products<const R: usize>(x: [*const i16; R], mut integers: *const i16)
         unsafe {
             let low = _mm256_loadu_si256(integers.cast());
             let high = _mm256_loadu_si256(integers.add(LANES).cast());
-            // The same of the next block: the hardware follows only now and then.
+            // Asks for the same of the next block.
             _mm_prefetch::<_MM_HINT_T0>(integers.wrapping_add(TILE_PANELS * WORDS).cast());
             for (r, [low_sum, high_sum]) in products.iter_mut().enumerate() {
                 let pair = _mm256_set1_epi32(x[r].cast::<i32>().add(pair).read_unaligned());
