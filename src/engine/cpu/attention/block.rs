@@ -173,6 +173,7 @@ unsafe fn run_integers(problem: &Problem<'_>, block: &Block, scratch: &mut Scrat
 /// As [`run`], with the instruction set of `A`.
 #[inline(always)]
 unsafe fn run_on<A: Arithmetic>(problem: &Problem<'_>, block: &Block, scratch: &mut Scratch, output: Output) {
+    const { assert!(A::STEP_ROWS <= STEP_ROWS, "room for the rows of a step") };
     let shape = problem.tiles.cache.shape();
     let rows = block.tokens.len() * problem.group();
     scratch.reserve(problem, rows);

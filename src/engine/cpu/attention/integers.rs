@@ -12,8 +12,9 @@ use std::arch::x86_64::*;
 
 use super::arithmetic::{Arithmetic, Form, Pairs};
 use super::kernel::{Step, by_count};
-use super::softmax::{HEADROOM, move_base};
+use super::softmax::raise_base;
 use crate::engine::cpu::cache::{TILE, key_step, round_to_steps};
+use crate::engine::cpu::lanes::exp_avx2::exp2_of_eighths;
 use crate::engine::cpu::lanes::{Avx2, Lanes};
 
 /// What the weights of a row in a tile add up to at most; rounding adds less than one a key.
@@ -29,33 +30,6 @@ const VECTORS: usize = 8;
 /// Sums of pairs of 16-bit integers in 32 bits.
 #[derive(Clone, Copy)]
 pub struct Integers;
-
-/// 2^x to 1.02e-4, relative, for x from -126 to 128: 2^-126 below that, not a number stays so.
-///
-/// 2^x = 2^n * p(x - n) with n the nearest integer; p is minimax in relative error on `[-1/2, 1/2]` with p(0) = 1. Its error
-/// is about that of the score, whose query and key are rounded, and is the same in a weight and in the sum of weights.
-///
-/// # Safety
-/// AVX2 and FMA.
-#[inline(always)]
-unsafe fn exp2(x: __m256) -> __m256 {
-    const P: [f32; 4] = [1.0, 0.693_282_9, 0.242_210_96, 0.055_008_93];
-    // SAFETY: the caller's promise.
-    unsafe {
-        // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
-        let round = _mm256_set1_ps(12_582_912.0);
-        // The second operand comes through where one is not a number.
-        let x = _mm256_max_ps(_mm256_set1_ps(-126.0), x);
-        let n = _mm256_add_ps(x, round);
-        let f = _mm256_sub_ps(x, _mm256_sub_ps(n, round));
-        let mut y = _mm256_set1_ps(P[3]);
-        for &c in P[..3].iter().rev() {
-            y = _mm256_fmadd_ps(y, f, _mm256_set1_ps(c));
-        }
-        let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(n));
-        _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(y), exponent))
-    }
-}
 
 /// Reduces each of eight vectors to one lane with an operation on vectors.
 macro_rules! reduce {
@@ -90,9 +64,9 @@ unsafe fn steps(sums: *const f32, rows: usize) -> ([f32; 8], [f32; 8]) {
             *all = _mm256_loadu_ps(sums.add(row * 8));
         }
         let by_sum = _mm256_mul_ps(reduce!(all, _mm256_add_ps), _mm256_set1_ps(1.0 / WEIGHTS));
-        let by_largest = _mm256_mul_ps(reduce!(all, _mm256_max_ps), _mm256_set1_ps(1.0 / LARGEST_WEIGHT));
+        let by_lane = _mm256_mul_ps(reduce!(all, _mm256_max_ps), _mm256_set1_ps(1.0 / LARGEST_WEIGHT));
         // The second operand comes through where one is not a number: the sum, when a weight is none.
-        let steps = _mm256_max_ps(by_largest, by_sum);
+        let steps = _mm256_max_ps(by_lane, by_sum);
         // Less would be lost beside the weights of any other tile, and cannot be divided by.
         let lost = _mm256_cmp_ps::<_CMP_LT_OQ>(steps, _mm256_set1_ps(f32::MIN_POSITIVE));
         let inverses = _mm256_div_ps(_mm256_set1_ps(1.0), steps);
@@ -265,40 +239,43 @@ unsafe fn weigh<const C: usize, const PARTLY: bool>(step: &mut Step<'_, Integers
             q = q.add(2);
             k = k.add(2 * TILE);
         }
-        let keep = |x, c: usize, other| {
-            let (from, to) = step.seen[r];
-            Avx2::keep(x, from.saturating_sub(c * 8), to.saturating_sub(c * 8), other)
-        };
+        let (from, to) = step.seen[r];
+        let seen = |c: usize| (from.saturating_sub(c * 8), to.saturating_sub(c * 8));
         // Not negative: the largest score is the largest without it.
         let query_scale = _mm256_set1_ps(*step.query_scales.add(r));
         let mut scores = [_mm256_setzero_ps(); C];
         for (c, score) in scores.iter_mut().enumerate() {
             *score = _mm256_mul_ps(_mm256_cvtepi32_ps(acc[c]), _mm256_loadu_ps(step.key_scales.add(c * 8)));
             if PARTLY {
-                *score = keep(*score, c, _mm256_set1_ps(f32::NEG_INFINITY));
+                let (from, to) = seen(c);
+                *score = Avx2::keep(*score, from, to, _mm256_set1_ps(f32::NEG_INFINITY));
             }
         }
-        let top = scores[1..].iter().fold(scores[0], |top, score| _mm256_max_ps(top, *score));
+        let mut top = scores[0];
+        for score in &scores[1..] {
+            top = _mm256_max_ps(top, *score);
+        }
         let top = _mm256_mul_ps(top, query_scale);
         let total = step.total.add(r * 8);
         let base = &mut step.base[r];
-        if Avx2::any_above(top, _mm256_set1_ps(*base + HEADROOM))
-            && let Some(factor) = move_base(base, Avx2::max_lane(top))
-        {
+        if let Some(moved) = raise_base::<Avx2>(base, top) {
+            let factor = moved.exp2();
             let mixed = std::slice::from_raw_parts_mut(step.mixed.add(r * step.lanes), step.lanes);
             mixed.iter_mut().for_each(|sum| *sum *= factor);
             _mm256_storeu_ps(total, _mm256_mul_ps(_mm256_loadu_ps(total), _mm256_set1_ps(factor)));
         }
         // Before the first score that is not minus infinity: minus infinity less a number, not itself.
-        let base = _mm256_set1_ps(base.max(f32::MIN));
+        let base = _mm256_set1_ps(8.0 * base.max(f32::MIN / 8.0));
+        let query_scale = _mm256_mul_ps(query_scale, _mm256_set1_ps(8.0));
         let (mut weights, mut sum) = (_mm256_loadu_ps(total), _mm256_setzero_ps());
         for (c, score) in scores.into_iter().enumerate() {
-            let mut weight = exp2(_mm256_fmsub_ps(score, query_scale, base));
+            let mut weight = exp2_of_eighths(_mm256_fmsub_ps(score, query_scale, base));
             let mut value_scale = _mm256_loadu_ps(step.value_scales.add(c * 8));
             if PARTLY {
                 // A scale that the row does not see may be no number.
-                weight = keep(weight, c, _mm256_setzero_ps());
-                value_scale = keep(value_scale, c, _mm256_setzero_ps());
+                let (from, to) = seen(c);
+                weight = Avx2::keep(weight, from, to, _mm256_setzero_ps());
+                value_scale = Avx2::keep(value_scale, from, to, _mm256_setzero_ps());
             }
             let scaled = _mm256_mul_ps(weight, value_scale);
             weights = _mm256_add_ps(weights, weight);
@@ -357,45 +334,5 @@ unsafe fn mix<const C: usize>(step: &Step<'_, Integers>, (r, end): (usize, usize
             let sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum), scale, _mm256_loadu_ps(mixed));
             _mm256_storeu_ps(mixed, sum);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::cpu::isa::Isa;
-
-    /// # Safety
-    /// AVX2 and FMA.
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn powers(x: [f32; 8]) -> [f32; 8] {
-        let mut y = [0.0; 8];
-        // SAFETY: eight values each.
-        unsafe { _mm256_storeu_ps(y.as_mut_ptr(), exp2(_mm256_loadu_ps(x.as_ptr()))) };
-        y
-    }
-
-    #[test]
-    fn powers_of_two_keep_their_stated_error() {
-        if Isa::detect() < Isa::Avx2Fma {
-            return;
-        }
-        let mut worst = 0.0f64;
-        for step in 0..1 << 17 {
-            let x =
-                std::array::from_fn(|lane| -126.0 + (step * 8 + lane) as f32 * (166.0 / (1 << 20) as f32));
-            // SAFETY: the CPU was asked.
-            let y = unsafe { powers(x) };
-            for (x, y) in x.into_iter().zip(y) {
-                worst = worst.max((f64::from(y) / f64::from(x).exp2() - 1.0).abs());
-            }
-        }
-        assert!(worst <= 1.02e-4, "{worst}");
-        let nan = f32::NAN;
-        // SAFETY: as above.
-        let ends = unsafe { powers([0.0, -1.0, 3.0, -126.0, -500.0, f32::NEG_INFINITY, nan, f32::INFINITY]) };
-        let least = f32::MIN_POSITIVE;
-        assert_eq!(ends[..6], [1.0, 0.5, 8.0, least, least, least]);
-        assert!(ends[6].is_nan() && ends[7].is_nan());
     }
 }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! 1. Queries carry the scale of the scores times log2(e), so the softmax needs powers of two only.
-//! 2. `base` need not be the maximum, only near it: it moves when a score is more than
-//!    [`HEADROOM`](super::softmax::HEADROOM) above it. That almost always happens once per row, in its first tile, so the
+//! 2. `base` need not be the maximum, only near it: it moves when a score is far above it
+//!    ([`raise_base`](super::softmax::raise_base)). That almost always happens once per row, in its first tile, so the
 //!    common case needs no maximum across lanes.
 //! 3. `base` is an integer: moving it multiplies by a power of two, which is exact, and weights round to bfloat16 in
 //!    the same way whatever it is. Results depend on the order of keys only, not on how queries are grouped.

@@ -7,7 +7,7 @@ use crate::engine::cpu::lanes::Lanes;
 
 /// How far, in powers of two, a score may exceed the base of its row: weights stay below 2^40 and sums of a million of
 /// them far from overflow.
-pub const HEADROOM: f32 = 40.0;
+const HEADROOM: f32 = 40.0;
 
 /// Weights from scores for the keys that each group sees. Returns what to multiply earlier sums of each row by, where its
 /// base moved.
@@ -31,13 +31,22 @@ pub unsafe fn softmax<A: Floats>(step: &mut Step<'_, A>, groups: &mut [Group]) -
     factors
 }
 
-/// Moves the base of a row to the largest score, rounded up, where that is far above it. Returns what to multiply earlier sums
-/// by.
+/// Moves the base of a row to the largest of its scores, rounded up, where that is far above it; `top`: the largest in each lane.
+/// Returns by how much the base fell short, below 0, when it was set before: the binary logarithm of what to multiply earlier sums by.
+///
+/// # Safety
+/// The instruction set of `L`.
 #[inline(always)]
-pub fn move_base(base: &mut f32, largest: f32) -> Option<f32> {
+pub unsafe fn raise_base<L: Lanes>(base: &mut f32, top: L::F) -> Option<f32> {
     let old = *base;
-    *base = largest.ceil().max(old);
-    (old != f32::NEG_INFINITY).then(|| (old - *base).exp2())
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !L::any_above(top, L::splat(old + HEADROOM)) {
+            return None;
+        }
+        *base = L::max_lane(top).ceil().max(old);
+    }
+    (old != f32::NEG_INFINITY).then_some(old - *base)
 }
 
 /// Weights from the scores of one row below `width`. Returns what to multiply earlier sums by, where its base moved.
@@ -64,10 +73,7 @@ unsafe fn weigh_row<A: Floats>(step: &mut Step<'_, A>, r: usize, width: usize) -
             top = A::L::max(top, A::L::load(scores.add(key)));
         }
         let base = &mut step.base[r];
-        let mut factor = None;
-        if *base == f32::NEG_INFINITY || A::L::any_above(top, A::L::splat(*base + HEADROOM)) {
-            factor = move_base(base, A::L::max_lane(top));
-        }
+        let factor = raise_base::<A::L>(base, top).map(f32::exp2);
         let base = A::L::splat(if *base == f32::NEG_INFINITY { 0.0 } else { *base });
         let at = step.total.add(r * n);
         let mut total = A::L::mul(A::L::load(at), A::L::splat(factor.unwrap_or(1.0)));

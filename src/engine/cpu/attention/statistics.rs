@@ -17,7 +17,7 @@ use std::sync::{Mutex, PoisonError};
 use super::arithmetic::{Pairs, Single};
 use super::block::{Block, pack_queries, row_len, seen};
 use super::kernel::{Products, ROWS, score};
-use super::softmax::HEADROOM;
+use super::softmax::raise_base;
 use super::{Problem, tokens_per_block};
 use crate::engine::cpu::aligned::Aligned;
 use crate::engine::cpu::cache::TILE;
@@ -279,7 +279,7 @@ unsafe fn move_base<L: Lanes>(scores: &mut [f32], part: &Part, sums: &mut Sums, 
     let hide = part.seen.start > 0 || part.seen.end < width;
     let row = scores[..width].as_mut_ptr();
     // SAFETY: `width` scores are whole vectors inside the slice; the instruction set is the caller's promise.
-    let (high, top) = unsafe {
+    let moved = unsafe {
         let unseen = L::splat(UNSEEN);
         let mut top = unseen;
         for key in (0..width).step_by(L::N) {
@@ -291,16 +291,9 @@ unsafe fn move_base<L: Lanes>(scores: &mut [f32], part: &Part, sums: &mut Sums, 
             }
             top = L::max(top, x);
         }
-        let unset = sums.base == f32::NEG_INFINITY;
-        (unset || L::any_above(top, L::splat(sums.base + HEADROOM)), top)
+        raise_base::<L>(&mut sums.base, top)
     };
-    if !high {
-        return;
-    }
-    // SAFETY: the instruction set is the caller's promise.
-    let new = unsafe { L::max_lane(top) }.ceil().max(sums.base);
-    if sums.base != f32::NEG_INFINITY {
-        let moved = f64::from(sums.base - new);
+    if let Some(moved) = moved.map(f64::from) {
         let factor = moved.exp2();
         sums.weighted = factor * (sums.weighted + moved * sums.total);
         let Sums { total, position, first, sink, sink_position, .. } = sums;
@@ -308,7 +301,6 @@ unsafe fn move_base<L: Lanes>(scores: &mut [f32], part: &Part, sums: &mut Sums, 
             *sum *= factor;
         }
     }
-    sums.base = new;
 }
 
 /// Turns scores into weights. Returns the sums of weight, of weight times score above the base, and of weight times key.

@@ -11,6 +11,8 @@ mod portable;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+pub mod exp_avx2;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
